@@ -1,0 +1,27 @@
+"""Whitening and coloring batch transforms, as drop-in PyTorch layers."""
+
+from wcgan import functional
+from wcgan._version import __version__
+from wcgan.norm import (
+    VARIANTS,
+    ConditionalWhiteningColoring1d,
+    ConditionalWhiteningColoring2d,
+    WhiteningColoring1d,
+    WhiteningColoring2d,
+    convert_batchnorm,
+    fold,
+    normalization,
+)
+
+__all__ = [
+    "VARIANTS",
+    "ConditionalWhiteningColoring1d",
+    "ConditionalWhiteningColoring2d",
+    "WhiteningColoring1d",
+    "WhiteningColoring2d",
+    "__version__",
+    "convert_batchnorm",
+    "fold",
+    "functional",
+    "normalization",
+]

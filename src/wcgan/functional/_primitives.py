@@ -1,0 +1,119 @@
+"""The passes as differentiable operators, closed under differentiation: the gradient of each is made of the others."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from wcgan.functional import _passes
+from wcgan.functional._passes import compute_dtype
+from wcgan.functional._registration import register, without_autocast
+
+
+def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    d, dtype = x.shape[1], compute_dtype(x)
+    return x.new_empty(d, dtype=dtype), x.new_empty(groups, d // groups, d // groups, dtype=dtype)
+
+
+@register("moments", fake=_fake_moments)
+@without_autocast
+def batch_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Mean `(d,)` and covariance `(g, p, p)` of a batch, in one read."""
+    count, mean, scatter = _passes.moments_pass(x, groups)
+    return mean, scatter / (count - 1)
+
+
+def _moments_context(ctx, inputs, output) -> None:
+    ctx.save_for_backward(inputs[0], output[0])
+
+
+def _moments_backward(ctx, grad_mean, grad_covariance):
+    x, mean = ctx.saved_tensors
+    count = x.numel() // x.shape[1]
+    curvature = (grad_covariance + grad_covariance.mT) / (count - 1)
+    return map_batch(x, curvature.unsqueeze(0), mean, grad_mean.unsqueeze(0) / count, None), None
+
+
+batch_moments.register_autograd(_moments_backward, setup_context=_moments_context)
+
+
+@register("map", fake=lambda x, matrix, mean, offset, index: torch.empty_like(x))
+@without_autocast
+def map_batch(x: Tensor, matrix: Tensor, mean: Optional[Tensor], offset: Tensor, index: Optional[Tensor]) -> Tensor:
+    """`z_n = matrix_k(n) (x_n - mean) + offset_k(n)`, in one pass; matrix `(K, g, p, p)`, offset `(K, d)`."""
+    out = torch.empty_like(x)
+    _passes.map_pass(out, offset, [(x, matrix, mean)], index)
+    return out
+
+
+def _map_context(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _map_backward(ctx, grad):
+    x, matrix, mean, offset, index = ctx.saved_tensors
+    products, sums = cross_batches(grad, x, mean, index, *matrix.shape[:3])
+    grad_x = map_batch(grad, matrix.mT, None, torch.zeros_like(offset), index)
+    grad_mean = None if mean is None else -transposed_times(matrix, sums).sum(0)
+    return grad_x, products, grad_mean, sums.sum(0, keepdim=True) if offset.shape[0] == 1 else sums, None
+
+
+map_batch.register_autograd(_map_backward, setup_context=_map_context)
+
+
+def _fake_cross(z, x, mean, index, slots, groups, p) -> tuple[Tensor, Tensor]:
+    dtype = compute_dtype(x)
+    return x.new_empty(slots, groups, p, p, dtype=dtype), x.new_empty(slots, x.shape[1], dtype=dtype)
+
+
+@register("cross", fake=_fake_cross)
+@without_autocast
+def cross_batches(
+    z: Tensor, x: Tensor, mean: Optional[Tensor], index: Optional[Tensor], slots: int, groups: int, p: int
+) -> tuple[Tensor, Tensor]:
+    """`sum z_n (x_n - mean)^T` of each slot, `(K, g, p, p)`, and `sum z_n`, `(K, d)`, in one read."""
+    return _passes.cross_pass(z, x, mean, (slots, groups, p), index)
+
+
+def _cross_context(ctx, inputs, output) -> None:
+    z, x, mean, index, *_ = inputs
+    ctx.save_for_backward(z, x, mean, index, output[1])
+
+
+def _cross_backward(ctx, grad_products, grad_sums):
+    z, x, mean, index, sums = ctx.saved_tensors
+    grad_z = map_batch(x, grad_products, mean, grad_sums, index)
+    grad_x = map_batch(z, grad_products.mT, None, torch.zeros_like(grad_sums), index)
+    grad_mean = None if mean is None else -transposed_times(grad_products, sums).sum(0)
+    return grad_z, grad_x, grad_mean, None, None, None, None
+
+
+cross_batches.register_autograd(_cross_backward, setup_context=_cross_context)
+
+
+def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """`matrix_k^T v_k` for a map `(K, g, p, p)` and vectors `(K, d)` -> `(K, d)`."""
+    slots, groups, p, _ = matrix.shape
+    return (matrix.mT @ vectors.view(slots, groups, p, 1)).reshape(slots, groups * p)
+
+
+@register("all_reduce", fake=lambda values, group: torch.empty_like(values))
+def all_reduce(values: Tensor, group: str) -> Tensor:
+    """The sum over the ranks of a process group, given by its name. Its gradient is the same sum."""
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import _resolve_process_group
+
+    total = values.clone()
+    dist.all_reduce(total, group=_resolve_process_group(group))  # type: ignore[arg-type]
+    return total
+
+
+def _all_reduce_context(ctx, inputs, output) -> None:
+    ctx.group = inputs[1]
+
+
+def _all_reduce_backward(ctx, grad):
+    return all_reduce(grad.contiguous(), ctx.group), None
+
+
+all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_context)

@@ -1,0 +1,34 @@
+"""How functions become PyTorch operators.
+
+An operator is opaque to `torch.compile` and `torch.export`: its loops over blocks and its retries run as written,
+nothing breaks the graph, and the fake function tells the compiler the shapes.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Registers a pure function as the operator `wcgan::name`."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        operator = torch.library.custom_op(f"wcgan::{name}", function, mutates_args=())
+        operator.register_fake(fake)
+        return operator
+
+    return decorate
+
+
+def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps an enclosing autocast from turning float32 statistics and products into half precision."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        device = next(a.device.type for a in args if isinstance(a, torch.Tensor))
+        with torch.autocast(device, enabled=False):
+            return function(*args, **kwargs)
+
+    return call

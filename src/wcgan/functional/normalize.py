@@ -1,0 +1,261 @@
+"""Whitening and coloring as one affine map per sample, with the backward pass of the paper's appendix."""
+
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from wcgan.functional import _passes
+from wcgan.functional._checks import check_batch
+from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, transposed_times
+from wcgan.functional._registration import register, without_autocast
+from wcgan.functional.whitening import KINDS, Whitening, check_whitening
+
+
+class Statistics(NamedTuple):
+    """Of a batch: mean `(d,)`, covariance `(g, p, p)` (unshrunk, 1/(m-1)), and shrinkage added in retries `(g,)`."""
+
+    mean: Tensor
+    covariance: Tensor
+    retry: Tensor
+
+
+def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
+    """Coloring after whitening as one map: `M = C W`.
+
+    Args:
+        color: `(K, d, d)` full, `(K, d)` diagonal, or None for the identity.
+        whitening: `(g, p, p)`.
+
+    Returns:
+        `(K, g, p, p)`; `(K, 1, d, d)` where the coloring is full.
+    """
+    groups, p, _ = whitening.shape
+    if color is None:
+        return whitening.unsqueeze(0)
+    if color.dim() == 2:
+        return color.reshape(-1, groups, p, 1) * whitening
+    if p == 1:
+        return (color * whitening.view(groups)).unsqueeze(1)
+    if groups == 1:
+        return color.unsqueeze(1) @ whitening
+    blocks = color.unflatten(2, (groups, p)).transpose(1, 2) @ whitening  # (K, g, d, p)
+    return blocks.transpose(1, 2).flatten(2).unsqueeze(1)
+
+
+def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, summed over slots."""
+    groups, p, _ = whitening.shape
+    if color is None:
+        return None, grad.sum(0)
+    if color.dim() == 2:
+        return (grad * whitening).sum(3).flatten(1), (grad * color.reshape(-1, groups, p, 1)).sum(0)
+    grad = grad.squeeze(1)  # (K, d, d)
+    if p == 1:
+        return grad * whitening.view(groups), (grad * color).sum((0, 1)).view(groups, 1, 1)
+    left = color.unflatten(2, (groups, p)).movedim(2, 0).flatten(1, 2)  # (g, K d, p)
+    right = grad.unflatten(2, (groups, p)).movedim(2, 0).flatten(1, 2)
+    grad_color = (right @ whitening.mT).unflatten(1, color.shape[:2]).movedim(0, 2).flatten(2)
+    return grad_color, left.mT @ right
+
+
+def _correction(whitening: str, count: float | Tensor) -> float | Tensor:
+    """Batch normalisation divides by the biased variance and averages the unbiased one; so does `standardize`."""
+    return (count - 1) / count if whitening == "standardize" else 1.0
+
+
+def _fake(x, color, shift, index, whitening, groups, eps, iterations, group) -> tuple[Tensor, ...]:
+    d, dtype = x.shape[1], _passes.compute_dtype(x)
+    p = d // groups
+    slots = 1 if color is None else color.shape[0]
+
+    def new(*shape: int) -> Tensor:
+        return x.new_empty(shape, dtype=dtype)
+
+    eigen = (new(groups, p), new(groups, p, p)) if whitening == "zca" else (new(0), new(0))
+    full = color is not None and color.dim() == 3
+    mapping = new(slots, 1, d, d) if full else new(slots, groups, p, p)
+    return torch.empty_like(x), new(d), new(groups, p, p), new(), new(groups, p, p), new(groups), *eigen, mapping
+
+
+@register("whiten_color", fake=_fake)
+@without_autocast
+def _whiten_color(
+    x: Tensor,
+    color: Optional[Tensor],
+    shift: Optional[Tensor],
+    index: Optional[Tensor],
+    whitening: str,
+    groups: int,
+    eps: float,
+    iterations: int,
+    group: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    local_count, mean, scatter = _passes.moments_pass(x, groups)
+    count = mean.new_tensor(local_count)
+    if group:
+        count, mean, scatter = _reduce_moments(count, mean, scatter, group)
+    covariance = scatter / (count - 1)
+    w = Whitening(*KINDS[whitening].factorise(covariance * _correction(whitening, count), eps, iterations))
+    mapping = compose(color, w.matrix)
+    out = torch.empty_like(x)
+    offset = mean.new_zeros(mapping.shape[0], x.shape[1]) if shift is None else shift
+    _passes.map_pass(out, offset, [(x, mapping, mean)], index)
+    mapping = mapping.clone() if color is None else mapping  # an operator's results may not share memory
+    return out, mean, covariance, count, *w, mapping
+
+
+def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, group: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Moments of all ranks' batches from one sum over ranks, of whatever sizes.
+
+    Sums about zero cancel when the mean is large; in float64 that is out of reach of float32 data.
+    """
+    n, mu = count.double(), mean.double()
+    groups = scatter.shape[0]
+    centre = mu.view(groups, -1, 1)
+    gram = scatter.double() + n * centre * centre.mT
+    total = all_reduce(torch.cat([n.view(1), n * mu, gram.flatten()]), group)
+    n, mu = total[0], total[1 : 1 + mu.numel()] / total[0]
+    centre = mu.view(groups, -1, 1)
+    gram = total[1 + mu.numel() :].view_as(gram) - n * centre * centre.mT
+    return n.to(count.dtype), mu.to(mean.dtype), gram.to(scatter.dtype)
+
+
+def _context(ctx, inputs, output) -> None:
+    x, color, shift, index, *ctx.options = inputs
+    ctx.has_shift = shift is not None
+    ctx.save_for_backward(x, color, index, *output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_):
+    x, color, index, mean, covariance, count, *rest = ctx.saved_tensors
+    *factors, mapping = rest
+    w = Whitening(*factors)
+    whitening, _, eps, iterations, group = ctx.options
+    if torch.is_grad_enabled():
+        mapping = compose(color, w.matrix)  # as a function of its parts, to be differentiated again
+    if grad is None:
+        grad = torch.zeros_like(x)
+
+    # First pass: Mbar = Zbar (X - mu)^T of each slot, and the sums of Zbar.
+    grad_map, grad_shift = cross_batches(grad, x, mean, index, *mapping.shape[:3])
+    grad_color, grad_w = compose_pull_back(color, w.matrix, grad_map)
+    grad_x = None
+    if ctx.needs_input_grad[0]:
+        mean_sum = -transposed_times(mapping, grad_shift).sum(0)
+        if group:  # statistics are shared by all ranks: so are their gradients
+            mean_sum, grad_w = _reduce_gradients(mean_sum, grad_w, group)
+        grad_w = grad_w if grad_whitening is None else grad_w + grad_whitening
+        mean_sum = mean_sum if grad_mean is None else mean_sum + grad_mean
+        scale = _correction(whitening, count)
+        grad_sigma = KINDS[whitening].pull_back(covariance * scale, w, grad_w, eps, iterations) * scale
+        grad_sigma = grad_sigma if grad_covariance is None else grad_sigma + grad_covariance
+        curvature = (grad_sigma + grad_sigma.mT) / (count - 1)
+        # Second pass: Xbar = M^T Zbar + 2/(m-1) Sbar (X - mu) + mubar / m.
+        grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, mean_sum.unsqueeze(0) / count)
+    return grad_x, grad_color, grad_shift if ctx.has_shift else None, None, None, None, None, None, None
+
+
+def _reduce_gradients(mean_sum: Tensor, grad_w: Tensor, group: str) -> tuple[Tensor, Tensor]:
+    total = all_reduce(torch.cat([mean_sum, grad_w.flatten()]), group)
+    return total[: mean_sum.numel()], total[mean_sum.numel() :].view_as(grad_w)
+
+
+def _two_maps(
+    z: Tensor, first: Tensor, index: Tensor | None, x: Tensor, second: Tensor, mean: Tensor, offset: Tensor
+) -> Tensor:
+    """`first_k(n) z_n + second (x_n - mean) + offset` in one pass; in two, differentiable, under double backward."""
+    if torch.is_grad_enabled():
+        return map_batch(z, first, None, torch.zeros_like(offset), index) + map_batch(x, second, mean, offset, None)
+    return _two_maps_fused(z, first, index, x, second, mean, offset)
+
+
+@register("two_maps", fake=lambda z, first, index, x, second, mean, offset: torch.empty_like(x))
+@without_autocast
+def _two_maps_fused(
+    z: Tensor, first: Tensor, index: Optional[Tensor], x: Tensor, second: Tensor, mean: Tensor, offset: Tensor
+) -> Tensor:
+    out = torch.empty_like(x)
+    _passes.map_pass(out, offset, [(z, first, None), (x, second, mean)], index)
+    return out
+
+
+_whiten_color.register_autograd(_backward, setup_context=_context)
+
+
+def whiten_color(
+    x: Tensor,
+    color: Tensor | None = None,
+    shift: Tensor | None = None,
+    index: Tensor | None = None,
+    *,
+    whitening: str = "cholesky",
+    groups: int = 1,
+    eps: float = 1e-3,
+    iterations: int = 5,
+    group: str = "",
+) -> tuple[Tensor, Statistics]:
+    r"""Whitens a batch with its own statistics and colors it: :math:`z = C W (x - \mu) + b`, one pass over the data.
+
+    The arguments are not checked here; `whiten` and the layers do that.
+
+    Args:
+        x: `(N, d, ...)`.
+        color: `(K, d, d)`, `(K, d)` for diagonal matrices, or None.
+        shift: `(K, d)` or None.
+        index: `(N,)`, the slot of each sample; None where K is 1 (shared) or N (one a sample).
+        whitening: a kind other than `"none"`.
+        groups: statistics are taken within this many equal groups of channels.
+        eps: the shrinkage.
+        iterations: steps of Newton's iteration.
+        group: name of the process group whose ranks share statistics; empty for this process alone.
+
+    Returns:
+        z like `x`, and the batch's `Statistics`.
+    """
+    dtype = _passes.compute_dtype(x)
+    color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
+    out, mean, covariance, _, _, retry, *_ = _whiten_color(
+        x, color, shift, index, whitening, groups, eps, iterations, group
+    )
+    return out, Statistics(mean, covariance, retry)
+
+
+def whiten(x: Tensor, whitening: str = "cholesky", eps: float = 1e-3, groups: int = 1, iterations: int = 5) -> Tensor:
+    r"""Whitens a batch with its own statistics: :math:`y = W (x - \mu)`.
+
+    With Cholesky or ZCA the result has mean 0 and, because of the shrinkage, covariance
+    :math:`(I - \epsilon W W^\top) / (1 - \epsilon)`.
+
+    Args:
+        x: `(N, d, ...)`, a floating-point batch of at least two positions.
+        whitening: see `covariance_to_whitening`.
+        eps: the shrinkage.
+        groups: whitens within this many equal groups of channels.
+        iterations: steps of Newton's iteration.
+
+    Returns:
+        A tensor like `x`, in the same memory format.
+
+    Raises:
+        TypeError: if `x` is not a floating-point tensor.
+        ValueError: for fewer than two positions, an unknown `whitening`, an `eps` outside [0, 1), or groups that do not
+            divide the channels.
+
+    Example:
+        >>> import torch, wcgan
+        >>> x = torch.randn(64, 2, 8, 8) @ torch.randn(8, 8)
+        >>> _, covariance = wcgan.functional.moments(wcgan.functional.whiten(x, eps=1e-6))
+        >>> torch.allclose(covariance, torch.eye(2), atol=1e-4)
+        True
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 3.
+    """
+    check_whitening(whitening, eps, iterations)
+    check_batch(x, groups)
+    if whitening == "none":
+        return x.clone()
+    groups = x.shape[1] if whitening == "standardize" else groups
+    return whiten_color(x, whitening=whitening, groups=groups, eps=eps, iterations=iterations)[0]

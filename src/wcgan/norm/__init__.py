@@ -1,0 +1,20 @@
+"""The layers, and what is done with them in a network."""
+
+from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d
+from wcgan.norm.convert import convert_batchnorm
+from wcgan.norm.fold import FoldedMap, fold
+from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d
+from wcgan.norm.variants import VARIANTS, Variant, normalization
+
+__all__ = [
+    "VARIANTS",
+    "ConditionalWhiteningColoring1d",
+    "ConditionalWhiteningColoring2d",
+    "FoldedMap",
+    "Variant",
+    "WhiteningColoring1d",
+    "WhiteningColoring2d",
+    "convert_batchnorm",
+    "fold",
+    "normalization",
+]

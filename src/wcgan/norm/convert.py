@@ -1,0 +1,90 @@
+"""Batch normalisation -> whitening and coloring, in a network that is already there."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from wcgan.norm.unconditional import WhiteningColoring, WhiteningColoring1d, WhiteningColoring2d
+
+_LAYERS: dict[type, type[WhiteningColoring]] = {
+    nn.BatchNorm1d: WhiteningColoring1d,
+    nn.BatchNorm2d: WhiteningColoring2d,
+    nn.SyncBatchNorm: WhiteningColoring2d,
+}
+_LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d)
+
+
+def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) -> nn.Module:
+    """Swaps every `BatchNorm1d`, `BatchNorm2d` and `SyncBatchNorm` (taken to be 2d) for whitening and coloring.
+
+    In evaluation the network's output stays what it was: the running variances become a diagonal running covariance and
+    the scales a diagonal coloring. From the next training batch on, both fill up.
+
+    Args:
+        model: changed in place; subclasses of the layers above are left alone.
+        eps: the shrinkage of the new layers.
+        **options: further arguments of `WhiteningColoring2d`, such as `whitening`, `coloring` and `groups`.
+
+    Returns:
+        The model; a new layer if the model itself is a batch normalisation.
+
+    Raises:
+        ValueError: for a lazy batch normalisation that has not seen a batch.
+
+    Example:
+        >>> import torch, wcgan
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+        >>> wcgan.convert_batchnorm(model)[1]
+        WhiteningColoring2d(8, eps=0.001, momentum=0.1, whitening='cholesky', coloring='full')
+    """
+    found: dict[nn.Module, nn.Module] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, _LAZY):
+            raise ValueError(f"{name or 'the model'} is a lazy batch normalisation: run a batch through it first")
+        if isinstance(module, _BatchNorm) and type(module) in _LAYERS:
+            found[module] = _convert(module, eps, options)
+    if not found:
+        warnings.warn("convert_batchnorm found no BatchNorm1d, BatchNorm2d or SyncBatchNorm in the model", stacklevel=2)
+    return replace_modules(model, found)
+
+
+def replace_modules(model: nn.Module, replacements: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Puts each replacement wherever its module stands, in place; returns the model, or what replaces it."""
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():
+            if child in replacements:
+                parent._modules[name] = replacements[child]
+    return replacements.get(model, model)
+
+
+@torch.no_grad()
+def _convert(source: _BatchNorm, eps: float, options: dict[str, Any]) -> WhiteningColoring:
+    tensor: Tensor | None = source.weight if source.affine else source.running_var
+    choices = {
+        "coloring": "full" if source.affine else "none",
+        "track_running_stats": source.track_running_stats,
+        "sync": isinstance(source, nn.SyncBatchNorm),
+        **({} if tensor is None else {"device": tensor.device, "dtype": tensor.dtype}),
+        **options,
+    }
+    layer = _LAYERS[type(source)](source.num_features, eps, source.momentum, **choices)
+    if source.affine and layer.weight is not None and layer.bias is not None:
+        layer.weight.copy_(torch.diag(source.weight) if layer.weight.dim() == 2 else source.weight)
+        layer.bias.copy_(source.bias)
+        layer.weight.requires_grad_(source.weight.requires_grad)
+        layer.bias.requires_grad_(source.bias.requires_grad)
+    if layer.track_running_stats and source.running_mean is not None and source.running_var is not None:
+        layer.running_mean.copy_(source.running_mean)
+        if source.num_batches_tracked is not None:
+            layer.num_batches_tracked.copy_(source.num_batches_tracked)
+        # Such that whitening divides by the same variance as batch normalisation did: its own eps moves over.
+        variance = source.running_var + source.eps - eps
+        covariance = layer._covariance
+        if layer.whitening != "standardize":
+            variance = variance / (1 - eps)
+        covariance.copy_(torch.diag_embed(variance.view(covariance.shape[:2])))
+    layer.train(source.training)
+    return layer

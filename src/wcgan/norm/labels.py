@@ -1,0 +1,75 @@
+"""Class labels that are out of range: an error, never a device-side assert, a silent clamp or a wait for the GPU.
+
+On the CPU the labels are looked at and a `ValueError` is raised at once. On a GPU, looking would stop the host until
+the device has caught up. There the labels are clamped for the look-up, and if any was out of range, a NaN is added to
+the whole batch's output and its statistics are not taken into the running ones. The offending value travels to the
+host behind the batch, and the layer's next call raises the `ValueError`.
+"""
+
+import torch
+from torch import Tensor
+
+from wcgan.functional._registration import register
+
+
+def _fake(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    return labels.new_empty(labels.shape, dtype=torch.int64), labels.new_empty((), dtype=torch.float32)
+
+
+@register("check_labels", fake=_fake)
+def check_labels(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Labels -> indices within range, and what to add to the output: 0, or NaN if a label was out of range (GPU)."""
+    index = labels.to(torch.int64)
+    wrong = (index < 0) | (index >= classes)
+    if labels.device.type == "cpu" and wrong.any():
+        raise ValueError(out_of_range(int(index[wrong][0]), classes))
+    poison = torch.where(wrong.any(), torch.nan, 0.0).to(torch.float32)
+    return index.clamp(0, classes - 1) + 0, poison
+
+
+def out_of_range(label: int, classes: int) -> str:
+    return f"label {label} is out of range: with {classes} classes, labels are 0 to {classes - 1}"
+
+
+def check_label_shape(labels: Tensor, samples: int, classes: int) -> None:
+    """Integer labels `(N,)`, or floating-point weights of the classes `(N, classes)`."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels must be a tensor, got {type(labels).__name__}")
+    if labels.is_floating_point():
+        if labels.shape != (samples, classes):
+            raise ValueError(
+                f"floating-point labels are weights of the {classes} classes and must be ({samples}, {classes}), "
+                f"got shape {tuple(labels.shape)}"
+            )
+    elif labels.dtype == torch.bool or labels.is_complex():
+        raise TypeError(f"labels must be integers, got {labels.dtype}")
+    elif labels.shape != (samples,):
+        raise ValueError(f"labels must be ({samples},), one for each sample, got shape {tuple(labels.shape)}")
+
+
+class LabelReport:
+    """The last out-of-range label seen on a GPU, on its way to the host."""
+
+    def __init__(self) -> None:
+        self._host: Tensor | None = None  # pinned: (number out of range, one of them)
+
+    def raise_if_any(self, classes: int) -> None:
+        if self._host is not None and self._host[0] > 0:
+            label, self._host = int(self._host[1]), None
+            raise ValueError(f"{out_of_range(label, classes)} (in an earlier batch, whose output was NaN)")
+
+    def send(self, labels: Tensor, classes: int) -> None:
+        """Queues a copy to the host behind the work already queued; nobody waits for it."""
+        if torch.cuda.is_current_stream_capturing():
+            return
+        if self._host is None:
+            self._host = torch.zeros(2, dtype=torch.int64, pin_memory=True)
+        low, high = labels.aminmax()
+        number = ((labels < 0) | (labels >= classes)).sum()
+        self._host.copy_(torch.stack([number, torch.where(low < 0, low, high)]), non_blocking=True)
+
+    def __deepcopy__(self, memo: dict) -> "LabelReport":
+        return LabelReport()
+
+    def __reduce__(self) -> tuple:
+        return LabelReport, ()
