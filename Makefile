@@ -47,7 +47,7 @@ test-slow: $(VENV)/everything
 	$(BIN)/python -m pytest -q -m slow
 
 docs: $(VENV)/everything
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/layers
 	$(BIN)/python benchmarks/layers.py

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from wcgan.functional import _passes
 from wcgan.functional._passes import compute_dtype
-from wcgan.functional._registration import register, without_autocast
+from wcgan.functional._registration import register, register_gradient
 
 
 def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
@@ -16,7 +16,6 @@ def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
 
 
 @register("moments", fake=_fake_moments)
-@without_autocast
 def batch_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """Mean `(d,)` and covariance `(g, p, p)` of a batch, in one read."""
     count, mean, scatter = _passes.moments_pass(x, groups)
@@ -34,11 +33,10 @@ def _moments_backward(ctx, grad_mean, grad_covariance):
     return map_batch(x, curvature.unsqueeze(0), mean, grad_mean.unsqueeze(0) / count, None), None
 
 
-batch_moments.register_autograd(_moments_backward, setup_context=_moments_context)
+register_gradient(batch_moments, _moments_backward, _moments_context)
 
 
 @register("map", fake=lambda x, matrix, mean, offset, index: torch.empty_like(x))
-@without_autocast
 def map_batch(x: Tensor, matrix: Tensor, mean: Optional[Tensor], offset: Tensor, index: Optional[Tensor]) -> Tensor:
     """`z_n = matrix_k(n) (x_n - mean) + offset_k(n)`, in one pass; matrix `(K, g, p, p)`, offset `(K, d)`."""
     out = torch.empty_like(x)
@@ -58,7 +56,7 @@ def _map_backward(ctx, grad):
     return grad_x, products, grad_mean, sums.sum(0, keepdim=True) if offset.shape[0] == 1 else sums, None
 
 
-map_batch.register_autograd(_map_backward, setup_context=_map_context)
+register_gradient(map_batch, _map_backward, _map_context)
 
 
 def _fake_cross(z, x, mean, index, slots, groups, p) -> tuple[Tensor, Tensor]:
@@ -67,7 +65,6 @@ def _fake_cross(z, x, mean, index, slots, groups, p) -> tuple[Tensor, Tensor]:
 
 
 @register("cross", fake=_fake_cross)
-@without_autocast
 def cross_batches(
     z: Tensor, x: Tensor, mean: Optional[Tensor], index: Optional[Tensor], slots: int, groups: int, p: int
 ) -> tuple[Tensor, Tensor]:
@@ -88,7 +85,7 @@ def _cross_backward(ctx, grad_products, grad_sums):
     return grad_z, grad_x, grad_mean, None, None, None, None
 
 
-cross_batches.register_autograd(_cross_backward, setup_context=_cross_context)
+register_gradient(cross_batches, _cross_backward, _cross_context)
 
 
 def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
@@ -116,4 +113,4 @@ def _all_reduce_backward(ctx, grad):
     return all_reduce(grad.contiguous(), ctx.group), None
 
 
-all_reduce.register_autograd(_all_reduce_backward, setup_context=_all_reduce_context)
+register_gradient(all_reduce, _all_reduce_backward, _all_reduce_context)

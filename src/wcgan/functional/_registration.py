@@ -12,22 +12,27 @@ import torch
 
 
 def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Registers a pure function as the operator `wcgan::name`."""
+    """Registers a pure function as the operator `wcgan::name`, out of reach of autocast."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        operator = torch.library.custom_op(f"wcgan::{name}", function, mutates_args=())
+        operator = torch.library.custom_op(f"wcgan::{name}", _without_autocast(function), mutates_args=())
         operator.register_fake(fake)
         return operator
 
     return decorate
 
 
-def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+def register_gradient(operator: Any, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
+    """Gives an operator its derivative, which may be differentiated again."""
+    operator.register_autograd(_without_autocast(backward), setup_context=setup_context)
+
+
+def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps an enclosing autocast from turning float32 statistics and products into half precision."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        device = next(a.device.type for a in args if isinstance(a, torch.Tensor))
+        device = next((a.device.type for a in args if isinstance(a, torch.Tensor)), "cpu")
         with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 

@@ -55,8 +55,12 @@ def _affine(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None, mea
         return torch.addcmul(offset.reshape(per_channel), x, matrix.reshape(per_channel))
     if matrix.shape[0] == 1:
         return _shared(x, matrix[0], offset[0])
-    positions = x.reshape(n, groups, p, -1)
-    return torch.add(matrix @ positions, offset.view(n, groups, p, 1)).reshape(x.shape)
+    if x.dim() > 2 and x.stride(1) == 1:  # channels_last stays channels_last
+        rows = x.movedim(1, -1)
+        mapped = (rows.reshape(n, -1, groups, p).transpose(1, 2) @ matrix.mT).transpose(1, 2)  # (N, L, g, p)
+        return (mapped + offset.view(n, 1, groups, p)).reshape(rows.shape).movedim(-1, 1)
+    mapped = matrix @ x.reshape(n, groups, p, -1)
+    return (mapped + offset.view(n, groups, p, 1)).reshape(x.shape)
 
 
 def _shared(x: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:

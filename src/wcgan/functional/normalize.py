@@ -8,7 +8,7 @@ from torch import Tensor
 from wcgan.functional import _passes
 from wcgan.functional._checks import check_batch
 from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, transposed_times
-from wcgan.functional._registration import register, without_autocast
+from wcgan.functional._registration import register, register_gradient
 from wcgan.functional.whitening import KINDS, Whitening, check_whitening
 
 
@@ -79,7 +79,6 @@ def _fake(x, color, shift, index, whitening, groups, eps, iterations, group) -> 
 
 
 @register("whiten_color", fake=_fake)
-@without_autocast
 def _whiten_color(
     x: Tensor,
     color: Optional[Tensor],
@@ -92,7 +91,7 @@ def _whiten_color(
     group: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     local_count, mean, scatter = _passes.moments_pass(x, groups)
-    count = mean.new_tensor(local_count)
+    count = mean.new_full((), local_count)
     if group:
         count, mean, scatter = _reduce_moments(count, mean, scatter, group)
     covariance = scatter / (count - 1)
@@ -172,7 +171,6 @@ def _two_maps(
 
 
 @register("two_maps", fake=lambda z, first, index, x, second, mean, offset: torch.empty_like(x))
-@without_autocast
 def _two_maps_fused(
     z: Tensor, first: Tensor, index: Optional[Tensor], x: Tensor, second: Tensor, mean: Tensor, offset: Tensor
 ) -> Tensor:
@@ -181,7 +179,7 @@ def _two_maps_fused(
     return out
 
 
-_whiten_color.register_autograd(_backward, setup_context=_context)
+register_gradient(_whiten_color, _backward, _context)
 
 
 def whiten_color(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wcgan.functional._registration import register, without_autocast
+from wcgan.functional._registration import register, register_gradient
 
 # Where a covariance cannot be factorised, it is shrunk towards (trace / d) I by the first of these that suffices.
 # The last leaves a multiple of the identity, which always factorises.
@@ -57,9 +57,10 @@ def covariance_to_whitening(
         iterations: steps of Newton's iteration.
 
     Returns:
-        `(..., d, d)`, differentiable twice. NaN where the covariance is not finite.
+        `(..., d, d)`, differentiable twice. NaN where the covariance is not finite (but for `"none"`).
 
     Raises:
+        TypeError: if the covariance is not a floating-point tensor.
         ValueError: for an unknown `whitening`, an `eps` outside [0, 1), or a covariance that is not square.
 
     Example:
@@ -71,6 +72,10 @@ def covariance_to_whitening(
                 [0., 1.]])
     """
     check_whitening(whitening, eps, iterations)
+    if not isinstance(covariance, Tensor) or not covariance.is_floating_point():
+        raise TypeError(
+            f"covariance must be a floating-point tensor, got {getattr(covariance, 'dtype', type(covariance))}"
+        )
     if covariance.dim() < 2 or covariance.shape[-1] != covariance.shape[-2]:
         raise ValueError(f"covariance must be square matrices (..., d, d), got shape {tuple(covariance.shape)}")
     batch = covariance.reshape(-1, *covariance.shape[-2:])
@@ -106,15 +111,20 @@ def _symmetric(matrix: Tensor) -> Tensor:
     return (matrix + matrix.mT) / 2
 
 
+def _retry_levels(like: Tensor) -> Tensor:
+    """`RETRY_SHRINKAGE` on a tensor's device, filled there: a copy from the host would make it wait."""
+    return torch.stack([like.new_full((), level) for level in RETRY_SHRINKAGE])
+
+
 def _empty(like: Tensor) -> Tensor:
     return like.new_empty(0)
 
 
-# Cholesky: W = L^-1 with L L^T = Sigma ---------------------------------------------------------------------------
+# Cholesky: W = L^-1 with L L^T = Sigma
 
 
 def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whitening:
-    levels = torch.tensor(RETRY_SHRINKAGE, dtype=covariance.dtype, device=covariance.device)
+    levels = _retry_levels(covariance)
     if covariance.device.type == "cpu":
         retry = levels.new_zeros(covariance.shape[0])
         lower, failed = torch.linalg.cholesky_ex(shrink(covariance, eps, retry))
@@ -144,7 +154,7 @@ def _pull_back_cholesky(covariance: Tensor, w: Whitening, grad: Tensor, eps: flo
     return _shrink_linear(-w.matrix.mT @ _symmetric(lower) @ w.matrix, eps, w.retry)
 
 
-# ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T -------------------------------------------------------------------
+# ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T
 
 
 def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening:
@@ -152,7 +162,7 @@ def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     values, vectors = torch.linalg.eigh(torch.where(finite, covariance, eye))
     # Shrinkage moves the eigenvalues and leaves the eigenvectors, so that a retry costs no second factorisation.
-    levels = torch.tensor(RETRY_SHRINKAGE, dtype=values.dtype, device=values.device).view(-1, 1, 1)
+    levels = _retry_levels(values).view(-1, 1, 1)
     mean = values.mean(-1, keepdim=True)
     attempts = (1 - eps) * ((1 - levels) * values + levels * mean) + eps  # (attempts, g, p)
     rounding = torch.finfo(values.dtype).eps * values.shape[-1] * attempts.amax(-1)
@@ -171,7 +181,6 @@ def _pull_back_zca(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, i
 
 
 @register("solve_lyapunov", fake=lambda root, right, roots, vectors: torch.empty_like(right))
-@without_autocast
 def solve_lyapunov(root: Tensor, right: Tensor, roots: Tensor, vectors: Tensor) -> Tensor:
     """S with `root S + S root = right`, from the eigenvalues and eigenvectors of the symmetric `root`."""
     inner = vectors.mT @ right @ vectors
@@ -189,10 +198,10 @@ def _lyapunov_backward(ctx, grad):
     return -(right @ solution.mT + solution.mT @ right), right, None, None
 
 
-solve_lyapunov.register_autograd(_lyapunov_backward, setup_context=_lyapunov_context)
+register_gradient(solve_lyapunov, _lyapunov_backward, _lyapunov_context)
 
 
-# Newton: W ~ Sigma^-1/2 by the coupled iteration ----------------------------------------------------------------
+# Newton: W ~ Sigma^-1/2 by the coupled iteration
 
 
 def _newton_iterates(sigma: Tensor, iterations: int) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -231,12 +240,12 @@ def _pull_back_newton(covariance: Tensor, w: Whitening, grad: Tensor, eps: float
     return _shrink_linear(_symmetric(grad_y / trace + grad_trace[:, None, None] * eye), eps, w.retry)
 
 
-# Standardize: W = diag(Sigma + eps)^-1/2, and none: W = I --------------------------------------------------------
+# Standardize: W = diag(Sigma + eps)^-1/2, and none: W = I
 
 
 def _factorise_standardize(covariance: Tensor, eps: float, iterations: int) -> Whitening:
     variance = covariance.diagonal(dim1=-2, dim2=-1)
-    matrix = torch.diag_embed((variance + eps).rsqrt())
+    matrix = torch.diag_embed(torch.where(variance.isfinite(), (variance + eps).rsqrt(), torch.nan))
     return Whitening(matrix, covariance.new_zeros(covariance.shape[0]), _empty(matrix), _empty(matrix))
 
 
@@ -273,7 +282,6 @@ def _fake_factorise(covariance: Tensor, whitening: str, eps: float, iterations: 
 
 
 @register("factorise", fake=_fake_factorise)
-@without_autocast
 def _factorise(
     covariance: Tensor, whitening: str, eps: float, iterations: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -295,7 +303,7 @@ def _factorise_backward(ctx, grad, *_):
     return KINDS[whitening].pull_back(covariance, Whitening(*saved), grad, eps, iterations), None, None, None
 
 
-_factorise.register_autograd(_factorise_backward, setup_context=_factorise_context)
+register_gradient(_factorise, _factorise_backward, _factorise_context)
 
 
 def factorise(covariance: Tensor, whitening: str, eps: float, iterations: int) -> Whitening:

@@ -1,5 +1,6 @@
 """The layers, and what is done with them in a network."""
 
+from wcgan.norm._base import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d
 from wcgan.norm.convert import convert_batchnorm
 from wcgan.norm.fold import FoldedMap, fold
@@ -14,6 +15,7 @@ __all__ = [
     "Variant",
     "WhiteningColoring1d",
     "WhiteningColoring2d",
+    "WhiteningLayer",
     "convert_batchnorm",
     "fold",
     "normalization",

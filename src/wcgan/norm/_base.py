@@ -80,7 +80,7 @@ class WhiteningLayer(nn.Module):
         self.register_buffer("_whitening", buffer(*blocks), persistent=False)
         self._whitening_key: tuple[int, int] | None = None
 
-    # Statistics ---------------------------------------------------------------------------------------------------
+    # Statistics
 
     @property
     def _covariance_groups(self) -> int:
@@ -121,7 +121,7 @@ class WhiteningLayer(nn.Module):
                 moved = running + step * (batch.to(running.dtype) - running)
                 running.copy_(torch.where(good, moved, running))
 
-    # The inference matrix -----------------------------------------------------------------------------------------
+    # The inference matrix
 
     def _key(self) -> tuple[int, int]:
         """Changes whenever the running covariance does."""
@@ -157,7 +157,7 @@ class WhiteningLayer(nn.Module):
         if self.track_running_stats:
             self._refresh()
 
-    # The forward pass ---------------------------------------------------------------------------------------------
+    # The forward pass
 
     def coloring_slots(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Coloring matrices `(K, d, d)` or `(K, d)`, shifts `(K, d)`, and the index of each sample's slot."""

@@ -95,7 +95,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         alone = self.shared == "none"
         if self.init == "identity":  # both terms together are I: the class term is 0 beside a shared one
             nn.init.zeros_(bank)
-            (bank if bank.dim() == 2 else bank.diagonal(dim1=1, dim2=2)).fill_(float(alone))
+            scale = 1 / math.sqrt(bank.shape[0]) if self.assignment is not None and self.normalize_assignment else 1.0
+            (bank if bank.dim() == 2 else bank.diagonal(dim1=1, dim2=2)).fill_(scale if alone else 0.0)
         elif self.coloring == "diagonal":
             nn.init.ones_(bank)
         else:
@@ -126,9 +127,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             assert self.class_weight is not None
             weight = pick(self.class_weight)
         else:  # Eq. 6: Gamma_y = y^T A D
-            assignment = pick(self.assignment)
-            assignment = normalize(assignment, dim=1) if self.normalize_assignment else assignment
-            weight = mix(assignment, self.dictionary)
+            assignment = normalize(self.assignment, dim=1) if self.normalize_assignment else self.assignment
+            weight = mix(pick(assignment), self.dictionary)
         if self.weight is not None and self.bias is not None:  # Eq. 5: Gamma_y x + beta_y + Gamma x + beta
             weight, shift = _sum_of_matrices(weight, self.weight), shift + self.bias
         return weight, shift, index

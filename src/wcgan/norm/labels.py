@@ -48,25 +48,32 @@ def check_label_shape(labels: Tensor, samples: int, classes: int) -> None:
 
 
 class LabelReport:
-    """The last out-of-range label seen on a GPU, on its way to the host."""
+    """The first out-of-range label seen on a GPU, on its way to the host.
+
+    It is kept on the device until it was reported, so that it is not lost while the host runs ahead.
+    """
 
     def __init__(self) -> None:
-        self._host: Tensor | None = None  # pinned: (number out of range, one of them)
+        self._device: Tensor | None = None  # (labels out of range, one of them)
+        self._host: Tensor | None = None  # the same, pinned, as of some moments ago
 
     def raise_if_any(self, classes: int) -> None:
         if self._host is not None and self._host[0] > 0:
-            label, self._host = int(self._host[1]), None
+            label, self._host, self._device = int(self._host[1]), None, None
             raise ValueError(f"{out_of_range(label, classes)} (in an earlier batch, whose output was NaN)")
 
     def send(self, labels: Tensor, classes: int) -> None:
         """Queues a copy to the host behind the work already queued; nobody waits for it."""
         if torch.cuda.is_current_stream_capturing():
             return
-        if self._host is None:
-            self._host = torch.zeros(2, dtype=torch.int64, pin_memory=True)
         low, high = labels.aminmax()
         number = ((labels < 0) | (labels >= classes)).sum()
-        self._host.copy_(torch.stack([number, torch.where(low < 0, low, high)]), non_blocking=True)
+        found = torch.stack([number, torch.where(low < 0, low, high).to(torch.int64)])
+        if self._device is None or self._host is None or self._device.device != labels.device:
+            self._host = torch.zeros(2, dtype=torch.int64, pin_memory=True)
+            self._device = torch.zeros_like(found)
+        self._device = torch.where(self._device[0] > 0, self._device, found)
+        self._host.copy_(self._device, non_blocking=True)
 
     def __deepcopy__(self, memo: dict) -> "LabelReport":
         return LabelReport()

@@ -1,0 +1,152 @@
+"""The layers on a GPU: the same results as on the CPU, and never a wait for the device."""
+
+import copy
+
+import pytest
+import torch
+
+import wcgan
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # PyTorch says that it is a prototype
+]
+
+CLASSES = 5
+WITHOUT_WAITING = [name for name, v in wcgan.VARIANTS.items() if v.whitening != "zca"]  # eigh itself waits
+
+
+@pytest.fixture
+def no_synchronisation():
+    """A function that runs another and fails if it makes the host wait for the GPU."""
+
+    def run(function):
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return function()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    return run
+
+
+def layer_and_inputs(name, device, dtype=torch.float32, channels=32, samples=12, side=6):
+    torch.manual_seed(0)
+    conditional = wcgan.VARIANTS[name].conditional
+    layer = wcgan.normalization(name, channels, classes=CLASSES if conditional else None, dtype=dtype)
+    mixing = torch.randn(channels, channels, dtype=dtype) / channels**0.5
+    x = torch.einsum("ij,njhw->nihw", mixing, torch.randn(samples, channels, side, side, dtype=dtype)) + 3
+    labels = (torch.arange(samples) % CLASSES,) if conditional else ()
+    return layer.to(device), x.to(device).requires_grad_(), tuple(y.to(device) for y in labels)
+
+
+def step(layer, x, labels):
+    """Output, gradients and statistics of one training batch."""
+    out = layer(x, *labels)
+    out.sin().sum().backward()
+    named = {name: p.grad for name, p in layer.named_parameters()} | {"x": x.grad, "out": out.detach()}
+    return named | {name: b for name, b in layer.named_buffers() if "running" in name}
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", wcgan.VARIANTS)
+def test_training_batch_equals_the_cpu_in_float64(name, memory_format):
+    on_cpu = step(*layer_and_inputs(name, "cpu", torch.float64))
+    layer, x, labels = layer_and_inputs(name, "cuda", torch.float64)
+    on_gpu = step(layer, x.detach().to(memory_format=memory_format).requires_grad_(), labels)
+    for key, value in on_cpu.items():
+        torch.testing.assert_close(on_gpu[key].cpu(), value, rtol=1e-9, atol=1e-9, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.parametrize("name", WITHOUT_WAITING)
+def test_training_never_waits_for_the_gpu(name, no_synchronisation):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    step(layer, x, labels)
+    no_synchronisation(lambda: step(layer, x, labels))
+
+
+@pytest.mark.parametrize("name", wcgan.VARIANTS)
+def test_inference_never_waits_for_the_gpu(name, no_synchronisation):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    layer(x, *labels)
+    layer.eval()
+    no_synchronisation(lambda: layer(x, *labels))
+
+
+def test_label_out_of_range_gives_nan_and_then_an_error_without_waiting(no_synchronisation):
+    layer, x, (labels,) = layer_and_inputs("cWC", "cuda")
+    layer(x, labels)
+    before = copy.deepcopy(layer.state_dict())
+    wrong = labels.clone()
+    wrong[3] = 7
+    out = no_synchronisation(lambda: layer(x, wrong))
+    torch.cuda.synchronize()
+    assert out.isnan().all()
+    assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())
+    with pytest.raises(ValueError, match=r"label 7 is out of range: with 5 classes, labels are 0 to 4"):
+        layer(x, labels)
+    assert layer(x, labels).isfinite().all()
+
+
+def test_covariance_that_cannot_be_factorised_is_retried_and_counted_without_waiting(no_synchronisation):
+    layer = wcgan.WhiteningColoring2d(16).cuda()
+    x = 1e6 * torch.randn(8, 1, 4, 4, device="cuda").expand(-1, 16, -1, -1).contiguous()
+    layer(torch.randn_like(x))
+    out = no_synchronisation(lambda: layer(x))
+    assert out.isfinite().all()
+    assert layer.num_retried.item() == 1
+
+
+def test_nan_batch_is_counted_and_kept_out_of_the_statistics(no_synchronisation):
+    layer = wcgan.WhiteningColoring2d(16).cuda()
+    x = torch.randn(8, 16, 4, 4, device="cuda")
+    layer(x)
+    before = copy.deepcopy(layer.state_dict())
+    x[0, 0, 0, 0] = torch.inf
+    no_synchronisation(lambda: layer(x))
+    assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())
+    assert layer.num_nonfinite.item() == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["WC", "cWC_sa", "BN"])
+def test_half_precision_batch_keeps_float32_statistics(name, dtype):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    reference = copy.deepcopy(layer)(x.detach().to(dtype).float(), *labels)
+    with torch.autocast("cuda", dtype):
+        out = layer(x.detach().to(dtype), *labels)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.float(), reference, rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name", WITHOUT_WAITING)
+def test_training_step_is_captured_in_a_cuda_graph(name):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    eager = copy.deepcopy(layer)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step(copy.deepcopy(layer), x, labels)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    x.grad = None
+    with torch.cuda.graph(graph):
+        captured = step(layer, x, labels)
+    graph.replay()
+    torch.cuda.synchronize()
+    expected = step(eager, x.detach().clone().requires_grad_(), labels)
+    for key, value in expected.items():
+        torch.testing.assert_close(captured[key], value, rtol=1e-4, atol=1e-4, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own, which differ from release to release
+@pytest.mark.parametrize("name", ["WC", "cWC", "cWC_sa", "BN", "cBN"])
+def test_compiled_training_equals_eager(name):
+    torch._dynamo.reset()
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    compiled = torch.compile(copy.deepcopy(layer), fullgraph=True)
+    expected = step(layer, x, labels)
+    actual = step(compiled, x.detach().clone().requires_grad_(), labels)
+    for key, value in actual.items():
+        key = key.removeprefix("_orig_mod.")
+        torch.testing.assert_close(value, expected[key], rtol=1e-4, atol=1e-4, msg=lambda m, key=key: f"{key}: {m}")

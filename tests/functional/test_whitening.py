@@ -1,0 +1,181 @@
+"""`covariance_to_whitening` against the oracle and finite differences, and where a covariance is hard or wrong."""
+
+import math
+import re
+
+import pytest
+import torch
+from tests.functional.cases import WHITENINGS, make_batch
+from tests.reference import oracle
+from torch.autograd import gradcheck, gradgradcheck
+
+from wcgan.functional import covariance_to_whitening
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+KINDS = (*WHITENINGS, "none")
+
+
+def make_covariance(*batch: int, d: int = 4) -> torch.Tensor:
+    matrices = [oracle.batch_covariance(make_batch(9, d, seed=s))[0] for s in range(math.prod(batch))]
+    return torch.stack(matrices).reshape(*batch, d, d)
+
+
+def symmetric(matrix: torch.Tensor) -> torch.Tensor:
+    return (matrix + matrix.mT) / 2
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-3, 0.3])
+@pytest.mark.parametrize("whitening", KINDS)
+def test_the_matrix_and_its_gradient_equal_the_oracle(whitening, eps):
+    covariance = make_covariance().requires_grad_()
+    matrix = covariance_to_whitening(covariance, whitening, eps)
+    expected = oracle.whitening_matrix(symmetric(covariance), whitening, eps)
+    torch.testing.assert_close(matrix, expected, **EXACT)
+    if whitening != "none":
+        cotangent = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+        (gradient,) = torch.autograd.grad(matrix, covariance, cotangent)
+        (wanted,) = torch.autograd.grad(expected, covariance, cotangent)
+        torch.testing.assert_close(gradient, wanted, **EXACT)
+
+
+@pytest.mark.parametrize("whitening", ["cholesky", "zca"])
+def test_the_matrix_whitens_the_shrunk_covariance(whitening):
+    covariance = make_covariance()
+    w = covariance_to_whitening(covariance, whitening, eps=1e-2)
+    torch.testing.assert_close(w @ oracle.shrink(covariance, 1e-2) @ w.T, torch.eye(4, dtype=torch.float64), **EXACT)
+
+
+def test_cholesky_gives_a_lower_triangle_and_zca_a_symmetric_matrix():
+    covariance = make_covariance()
+    w = covariance_to_whitening(covariance, "cholesky")
+    assert torch.equal(w, w.tril())
+    assert (w.diagonal() > 0).all()
+    w = covariance_to_whitening(covariance, "zca")
+    torch.testing.assert_close(w, w.T, **EXACT)
+
+
+def test_newton_approaches_zca_as_steps_grow():
+    covariance = make_covariance()
+    w = covariance_to_whitening(covariance, "newton", iterations=40)
+    torch.testing.assert_close(w, covariance_to_whitening(covariance, "zca"), **EXACT)
+
+
+@pytest.mark.parametrize("whitening", KINDS)
+def test_a_stack_of_covariances_is_whitened_one_by_one(whitening):
+    covariance = make_covariance(2, 3)
+    matrices = covariance_to_whitening(covariance, whitening)
+    assert matrices.shape == (2, 3, 4, 4)
+    for i in range(2):
+        for j in range(3):
+            torch.testing.assert_close(matrices[i, j], oracle.whitening_matrix(covariance[i, j], whitening), **EXACT)
+
+
+@pytest.mark.parametrize("whitening", WHITENINGS)
+def test_only_the_symmetric_part_is_used(whitening):
+    covariance = make_covariance()
+    skew = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    w = covariance_to_whitening(covariance + (skew - skew.T), whitening)
+    torch.testing.assert_close(w, covariance_to_whitening(covariance, whitening), **EXACT)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)], ids=str)
+@pytest.mark.parametrize("whitening", WHITENINGS)
+def test_first_and_second_derivatives_are_those_of_finite_differences(whitening, batch):
+    covariance = make_covariance(*batch, d=3).requires_grad_()
+    assert gradcheck(lambda c: covariance_to_whitening(c, whitening), [covariance])
+    assert gradgradcheck(lambda c: covariance_to_whitening(c, whitening), [covariance])
+
+
+def test_zca_has_both_derivatives_where_all_eigenvalues_coincide():
+    covariance = torch.eye(3, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda c: covariance_to_whitening(c, "zca"), [covariance])
+    assert gradgradcheck(lambda c: covariance_to_whitening(c, "zca"), [covariance])
+
+
+def test_zca_has_both_derivatives_where_two_eigenvalues_coincide():
+    basis, _ = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(7)))
+    covariance = (basis @ torch.diag(torch.tensor([2.0, 2.0, 5.0], dtype=torch.float64)) @ basis.T).requires_grad_()
+    assert gradcheck(lambda c: covariance_to_whitening(c, "zca"), [covariance])
+    assert gradgradcheck(lambda c: covariance_to_whitening(c, "zca"), [covariance])
+
+
+def rank_deficient() -> torch.Tensor:
+    """One channel never varies: with eps = 0 no Cholesky factor exists, to the last bit."""
+    covariance = make_covariance()
+    covariance[2] = covariance[:, 2] = 0
+    return covariance
+
+
+def test_a_retried_matrix_and_its_derivatives_are_those_of_the_larger_shrinkage():
+    covariance = rank_deficient().requires_grad_()
+    w = covariance_to_whitening(covariance, "cholesky", eps=0.0)
+    torch.testing.assert_close(w, oracle.whitening_matrix(covariance, eps=0.0, retry=1e-4), **EXACT)
+    cotangent = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    (gradient,) = torch.autograd.grad(w, covariance, cotangent)
+    step = 1e-7  # of the retried map itself: a step in the covariance could end the retry
+    for i in range(4):
+        for j in range(i + 1):
+            direction = torch.zeros(4, 4, dtype=torch.float64)
+            direction[i, j] = direction[j, i] = 1
+            ahead, behind = (
+                oracle.whitening_matrix(covariance.detach() + s * direction, eps=0.0, retry=1e-4) for s in (step, -step)
+            )
+            slope = ((ahead - behind) / (2 * step) * cotangent).sum()
+            torch.testing.assert_close((gradient * direction).sum(), slope, rtol=1e-6, atol=1e-6)
+
+
+def test_only_the_member_of_a_stack_that_failed_is_retried():
+    good = make_covariance()
+    stack = torch.stack([good, rank_deficient()])
+    w = covariance_to_whitening(stack, "cholesky", eps=0.0)
+    torch.testing.assert_close(w[0], oracle.whitening_matrix(good, eps=0.0), **EXACT)
+    torch.testing.assert_close(w[1], oracle.whitening_matrix(stack[1], eps=0.0, retry=1e-4), **EXACT)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("whitening", WHITENINGS)
+def test_a_covariance_that_is_not_finite_gives_nan_and_spares_its_neighbours(whitening, value):
+    stack = make_covariance(2)
+    expected = covariance_to_whitening(stack[1], whitening)
+    stack[0, 1, 1] = value
+    w = covariance_to_whitening(stack, whitening)
+    assert w[0].isnan().any()
+    torch.testing.assert_close(w[1], expected, **EXACT)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("whitening", ["cholesky", "zca", "newton"])
+def test_one_bad_entry_makes_the_whole_matrix_nan(whitening, value):
+    covariance = make_covariance()
+    covariance[1, 1] = value
+    assert covariance_to_whitening(covariance, whitening).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"whitening": "pca"}, ["pca", "cholesky", "zca", "newton", "standardize"]),
+        ({"eps": -0.1}, ["eps", "-0.1"]),
+        ({"eps": 1.0}, ["eps", "1.0"]),
+        ({"eps": float("nan")}, ["eps", "nan"]),
+        ({"whitening": "newton", "iterations": 0}, ["iterations", "0"]),
+        ({"whitening": "newton", "iterations": -3}, ["iterations", "-3"]),
+    ],
+    ids=str,
+)
+def test_a_bad_argument_is_named_with_what_is_allowed(arguments, words):
+    with pytest.raises(ValueError, match=words[0]) as error:
+        covariance_to_whitening(torch.eye(2), **arguments)
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 2, 3), ()], ids=str)
+def test_a_covariance_that_is_not_square_is_refused_with_its_shape(shape):
+    with pytest.raises(ValueError, match=re.escape(str(shape))):
+        covariance_to_whitening(torch.ones(shape))
+
+
+@pytest.mark.parametrize("covariance", [torch.eye(2, dtype=torch.long), [[1.0]]], ids=["integers", "a list"])
+def test_a_covariance_that_is_not_floating_point_is_refused(covariance):
+    with pytest.raises(TypeError):
+        covariance_to_whitening(covariance)
