@@ -1,6 +1,7 @@
 """Whitening and coloring batch transforms, as drop-in PyTorch layers."""
 
 from wcgan import functional
+from wcgan._load import load
 from wcgan._version import __version__
 from wcgan.norm import (
     VARIANTS,
@@ -23,5 +24,6 @@ __all__ = [
     "convert_batchnorm",
     "fold",
     "functional",
+    "load",
     "normalization",
 ]

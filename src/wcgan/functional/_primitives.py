@@ -3,6 +3,7 @@
 from typing import Optional
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from wcgan.functional import _passes
@@ -97,12 +98,16 @@ def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
 @register("all_reduce", fake=lambda values, group: torch.empty_like(values))
 def all_reduce(values: Tensor, group: str) -> Tensor:
     """The sum over the ranks of a process group, given by its name. Its gradient is the same sum."""
-    import torch.distributed as dist
+    total = values.clone()
+    dist.all_reduce(total, group=resolve_group(group))
+    return total
+
+
+def resolve_group(name: str) -> dist.ProcessGroup:
+    """A process group by its name, which unlike the group itself can be an operator's argument, copied and pickled."""
     from torch.distributed.distributed_c10d import _resolve_process_group
 
-    total = values.clone()
-    dist.all_reduce(total, group=_resolve_process_group(group))  # type: ignore[arg-type]
-    return total
+    return _resolve_process_group(name)  # type: ignore[arg-type]
 
 
 def _all_reduce_context(ctx, inputs, output) -> None:

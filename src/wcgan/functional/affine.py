@@ -1,5 +1,7 @@
 """Applying a known map, as a layer does at inference: plain PyTorch operations only, so that anything can export it."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, linear
@@ -55,11 +57,12 @@ def _affine(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None, mea
         return torch.addcmul(offset.reshape(per_channel), x, matrix.reshape(per_channel))
     if matrix.shape[0] == 1:
         return _shared(x, matrix[0], offset[0])
+    places = math.prod(x.shape[2:])
     if x.dim() > 2 and x.stride(1) == 1:  # channels_last stays channels_last
         rows = x.movedim(1, -1)
-        mapped = (rows.reshape(n, -1, groups, p).transpose(1, 2) @ matrix.mT).transpose(1, 2)  # (N, L, g, p)
+        mapped = (rows.reshape(n, places, groups, p).transpose(1, 2) @ matrix.mT).transpose(1, 2)  # (N, L, g, p)
         return (mapped + offset.view(n, 1, groups, p)).reshape(rows.shape).movedim(-1, 1)
-    mapped = matrix @ x.reshape(n, groups, p, -1)
+    mapped = matrix @ x.reshape(n, groups, p, places)
     return (mapped + offset.view(n, groups, p, 1)).reshape(x.shape)
 
 

@@ -29,6 +29,13 @@ def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
 
     Returns:
         `(K, g, p, p)`; `(K, 1, d, d)` where the coloring is full.
+
+    Example:
+        >>> import torch, wcgan
+        >>> whitening = torch.tensor([[[0.5, 0.0], [0.0, 2.0]]])
+        >>> wcgan.functional.compose(torch.tensor([[10.0, 100.0]]), whitening)
+        tensor([[[[  5.,   0.],
+                  [  0., 200.]]]])
     """
     groups, p, _ = whitening.shape
     if color is None:
@@ -113,10 +120,10 @@ def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, group: str) ->
     groups = scatter.shape[0]
     centre = mu.view(groups, -1, 1)
     gram = scatter.double() + n * centre * centre.mT
-    total = all_reduce(torch.cat([n.view(1), n * mu, gram.flatten()]), group)
-    n, mu = total[0], total[1 : 1 + mu.numel()] / total[0]
+    n, total, gram = _reduce(group, n, n * mu, gram)
+    mu = total / n
     centre = mu.view(groups, -1, 1)
-    gram = total[1 + mu.numel() :].view_as(gram) - n * centre * centre.mT
+    gram = gram - n * centre * centre.mT
     return n.to(count.dtype), mu.to(mean.dtype), gram.to(scatter.dtype)
 
 
@@ -142,23 +149,24 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
     grad_color, grad_w = compose_pull_back(color, w.matrix, grad_map)
     grad_x = None
     if ctx.needs_input_grad[0]:
-        mean_sum = -transposed_times(mapping, grad_shift).sum(0)
-        if group:  # statistics are shared by all ranks: so are their gradients
-            mean_sum, grad_w = _reduce_gradients(mean_sum, grad_w, group)
+        grad_sigma = torch.zeros_like(grad_w) if grad_covariance is None else grad_covariance
         grad_w = grad_w if grad_whitening is None else grad_w + grad_whitening
-        mean_sum = mean_sum if grad_mean is None else mean_sum + grad_mean
+        grad_mu = -transposed_times(mapping, grad_shift).sum(0)
+        grad_mu = grad_mu if grad_mean is None else grad_mu + grad_mean
+        if group:  # statistics are shared by all ranks: so are their gradients
+            grad_mu, grad_w, grad_sigma = _reduce(group, grad_mu, grad_w, grad_sigma)
         scale = _correction(whitening, count)
-        grad_sigma = KINDS[whitening].pull_back(covariance * scale, w, grad_w, eps, iterations) * scale
-        grad_sigma = grad_sigma if grad_covariance is None else grad_sigma + grad_covariance
+        grad_sigma = grad_sigma + scale * KINDS[whitening].pull_back(covariance * scale, w, grad_w, eps, iterations)
         curvature = (grad_sigma + grad_sigma.mT) / (count - 1)
         # Second pass: Xbar = M^T Zbar + 2/(m-1) Sbar (X - mu) + mubar / m.
-        grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, mean_sum.unsqueeze(0) / count)
+        grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, grad_mu.unsqueeze(0) / count)
     return grad_x, grad_color, grad_shift if ctx.has_shift else None, None, None, None, None, None, None
 
 
-def _reduce_gradients(mean_sum: Tensor, grad_w: Tensor, group: str) -> tuple[Tensor, Tensor]:
-    total = all_reduce(torch.cat([mean_sum, grad_w.flatten()]), group)
-    return total[: mean_sum.numel()], total[mean_sum.numel() :].view_as(grad_w)
+def _reduce(group: str, *parts: Tensor) -> list[Tensor]:
+    """Sums over ranks, all in one call."""
+    total = all_reduce(torch.cat([part.flatten() for part in parts]), group)
+    return [t.view_as(part) for t, part in zip(total.split([p.numel() for p in parts]), parts, strict=True)]
 
 
 def _two_maps(
@@ -211,6 +219,14 @@ def whiten_color(
 
     Returns:
         z like `x`, and the batch's `Statistics`.
+
+    Example:
+        >>> import torch, wcgan
+        >>> x, labels = torch.randn(8, 4, 5, 5), torch.arange(8) % 3
+        >>> color, shift = torch.randn(3, 4, 4), torch.zeros(3, 4)
+        >>> z, statistics = wcgan.functional.whiten_color(x, color, shift, labels)
+        >>> z.shape, statistics.covariance.shape
+        (torch.Size([8, 4, 5, 5]), torch.Size([1, 4, 4]))
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))

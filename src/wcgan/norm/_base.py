@@ -1,5 +1,6 @@
 """What all layers share: statistics of the batch or of the past, and one affine map made from them."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn.functional import batch_norm
 
 from wcgan.functional._checks import check_batch, check_groups
 from wcgan.functional._passes import compute_dtype
+from wcgan.functional._primitives import resolve_group
 from wcgan.functional.affine import affine
 from wcgan.functional.normalize import Statistics, compose, whiten_color
 from wcgan.functional.whitening import check_whitening, factorise
@@ -116,17 +118,22 @@ class WhiteningLayer(nn.Module):
         self.num_retried.add_(good & (retry > 0).any())
         if self.track_running_stats:
             self.num_batches_tracked.add_(good)
-            step = 1.0 / self.num_batches_tracked.clamp_min(1) if self.momentum is None else self.momentum
+            seen = self.num_batches_tracked.clamp_min(1)
             for running, batch in ((self.running_mean, mean), (self._covariance, covariance)):
+                step = 1 / seen.to(running.dtype) if self.momentum is None else self.momentum
                 moved = running + step * (batch.to(running.dtype) - running)
                 running.copy_(torch.where(good, moved, running))
 
     # The inference matrix
 
-    def _key(self) -> tuple[int, int]:
-        """Changes whenever the running covariance does."""
+    def _key(self) -> tuple[int, int] | None:
+        """Changes whenever the running covariance does; None where nothing tells, for tensors of inference mode."""
         second: Tensor = getattr(self, self._second)
-        return (-1 if second.is_inference() else second._version), second.data_ptr()
+        return None if second.is_inference() else (second._version, second.data_ptr())
+
+    def _refresh_if_stale(self) -> None:
+        if self._whitening_key is None or self._whitening_key != self._key():
+            self._refresh()
 
     @torch.no_grad()
     def _refresh(self) -> None:
@@ -142,14 +149,20 @@ class WhiteningLayer(nn.Module):
         Inside a compiled graph nothing can be asked of a version counter: there the matrix is the one that `eval()`,
         or loading a state, left.
         """
-        if not torch.compiler.is_compiling() and self._whitening_key != self._key():
-            self._refresh()
+        if not torch.compiler.is_compiling():
+            self._refresh_if_stale()
         return self._whitening
 
     def train(self, mode: bool = True) -> "WhiteningLayer":
         super().train(mode)
-        if not mode and self.track_running_stats and self._whitening_key != self._key():
-            self._refresh()
+        if not mode and self.track_running_stats:
+            self._refresh_if_stale()
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "WhiteningLayer":
+        super()._apply(fn, recurse)
+        if self.track_running_stats and not self.training:
+            self._refresh()  # in the new precision, not a rounded one carried over
         return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -237,11 +250,18 @@ class WhiteningLayer(nn.Module):
 
 @torch.compiler.assume_constant_result
 def _group_name(name: str | None) -> str:
+    """The name of a process group with more than one rank; empty where there is none."""
     if not (dist.is_available() and dist.is_initialized()):
         return ""
-    world = dist.group.WORLD
-    assert world is not None
-    return name or world.group_name
+    group = dist.group.WORLD if name is None else resolve_group(name)
+    assert group is not None
+    return group.group_name if dist.get_world_size(group) > 1 else ""
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """The layer computes in float32 or better whatever autocast says; its output has its input's type."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _batch_norm(x: Tensor, color: Tensor | None, shift: Tensor | None, eps: float) -> tuple[Tensor, Statistics]:

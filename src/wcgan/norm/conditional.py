@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.norm._base import WhiteningLayer
+from wcgan.norm._base import WhiteningLayer, without_autocast
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels
 from wcgan.norm.unconditional import COLORINGS, INITS, check_choice, init_shared, register_parameters
 
@@ -143,7 +143,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
                 self._labels.send(labels, self.classes)
             labels, poison = check_labels(labels, self.classes)
             poison = poison.to(x.device)
-        return self._normalize(x, *self.coloring_slots(labels.to(x.device)), poison)
+        with without_autocast(x):
+            return self._normalize(x, *self.coloring_slots(labels.to(x.device)), poison)
 
     def extra_repr(self) -> str:
         parts = [
@@ -152,6 +153,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         ]
         if self.dictionary is not None:
             parts.append(f"dictionary={self.dictionary.shape[0]}")
+        if self.normalize_assignment:
+            parts.append("normalize_assignment=True")
         return ", ".join(parts)
 
 

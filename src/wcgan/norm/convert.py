@@ -67,15 +67,18 @@ def _convert(source: _BatchNorm, eps: float, options: dict[str, Any]) -> Whiteni
         "coloring": "full" if source.affine else "none",
         "track_running_stats": source.track_running_stats,
         "sync": isinstance(source, nn.SyncBatchNorm),
+        "process_group": getattr(source, "process_group", None),
         **({} if tensor is None else {"device": tensor.device, "dtype": tensor.dtype}),
         **options,
     }
     layer = _LAYERS[type(source)](source.num_features, eps, source.momentum, **choices)
-    if source.affine and layer.weight is not None and layer.bias is not None:
-        layer.weight.copy_(torch.diag(source.weight) if layer.weight.dim() == 2 else source.weight)
-        layer.bias.copy_(source.bias)
-        layer.weight.requires_grad_(source.weight.requires_grad)
-        layer.bias.requires_grad_(source.bias.requires_grad)
+    if layer.weight is not None and layer.bias is not None:
+        scale = source.weight if source.affine else torch.ones_like(layer.bias)
+        layer.weight.copy_(torch.diag(scale) if layer.weight.dim() == 2 else scale)
+        if source.affine:
+            layer.bias.copy_(source.bias)
+            layer.weight.requires_grad_(source.weight.requires_grad)
+            layer.bias.requires_grad_(source.bias.requires_grad)
     if layer.track_running_stats and source.running_mean is not None and source.running_var is not None:
         layer.running_mean.copy_(source.running_mean)
         if source.num_batches_tracked is not None:

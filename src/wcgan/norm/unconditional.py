@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from wcgan.norm._base import WhiteningLayer
+from wcgan.norm._base import WhiteningLayer, without_autocast
 
 COLORINGS = ("full", "diagonal", "none")
 INITS = ("glorot", "identity")
@@ -74,7 +74,8 @@ class WhiteningColoring(WhiteningLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         self._check_input(x)
-        return self._normalize(x, *self.coloring_slots())
+        with without_autocast(x):
+            return self._normalize(x, *self.coloring_slots())
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, coloring={self.coloring!r}"

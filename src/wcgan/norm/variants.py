@@ -75,6 +75,8 @@ def normalization(name: str, channels: int, classes: int | None = None, dim: int
         raise ValueError(f"unknown normalization {name!r}; choose one of {', '.join(VARIANTS)}")
     if dim not in (1, 2):
         raise ValueError(f"dim must be 1 or 2, got {dim}")
+    if channels < 1:
+        raise ValueError(f"channels must be at least 1, got {channels}")
     variant = VARIANTS[name]
     choices: dict[str, Any] = {"whitening": variant.whitening, "coloring": variant.coloring}
     if variant.group_size is not None:

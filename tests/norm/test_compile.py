@@ -1,0 +1,185 @@
+"""`torch.compile` without graph breaks and `torch.export`: the same numbers as eager, in training and in evaluation."""
+
+import copy
+
+import pytest
+import torch
+from tests.norm.cases import (
+    CHANNELS,
+    EXACT,
+    VARIANTS,
+    assert_unchanged,
+    gradients,
+    make_inputs,
+    make_layer,
+    snapshot,
+)
+from torch import nn
+
+import wcgan
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    """No graph of another test counts towards the limit of recompilations."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compare(eager, compiled, layer, seed, **tolerance):
+    """One forward and backward pass of both on the same batch: outputs, gradients, parameters and buffers."""
+    x, *labels = make_inputs(eager, 5, CHANNELS, 3, 2, seed=seed)
+    results = []
+    for call, module in ((compiled, layer), (eager, eager)):
+        leaf = x.clone().requires_grad_()
+        out = call(leaf, *labels)
+        results.append((out, gradients(out, leaf, *module.parameters()), snapshot(module)))
+    torch.testing.assert_close(*results, **tolerance)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_compiled_layer_trains_and_evaluates_as_the_eager_one(name):
+    eager = make_layer(name, momentum=0.3)
+    layer = copy.deepcopy(eager)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for seed in range(2):
+        compare(eager, compiled, layer, seed, **EXACT)
+    eager.eval(), compiled.eval()
+    compare(eager, compiled, layer, 7, **EXACT)
+
+
+@pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_inductor_gives_the_same_numbers(name):
+    eager = make_layer(name, momentum=0.3)
+    layer = copy.deepcopy(eager)
+    compiled = torch.compile(layer, fullgraph=True, backend="inductor")
+    compare(eager, compiled, layer, 0, **EXACT)
+    eager.eval(), compiled.eval()
+    compare(eager, compiled, layer, 7, **EXACT)
+
+
+@pytest.mark.parametrize("name", ["WC", "BN", "cWC_sa"])
+def test_a_compiled_layer_that_alternates_sees_the_latest_statistics(name):
+    eager = make_layer(name, momentum=0.5)
+    layer = copy.deepcopy(eager)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for seed in range(3):
+        eager.train(), compiled.train()
+        compare(eager, compiled, layer, seed, **EXACT)
+        eager.eval(), compiled.eval()
+        compare(eager, compiled, layer, seed + 10, **EXACT)
+
+
+def test_a_state_loaded_into_a_compiled_layer_in_evaluation_is_used():
+    source = make_layer("WC", momentum=0.5)
+    source(*make_inputs(source, 5, CHANNELS, 3, 2, seed=3))
+    layer = make_layer("WC").eval()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    compiled(*make_inputs(layer, 5, CHANNELS, 3, 2))
+    layer.load_state_dict(source.state_dict())
+    compare(source.eval(), compiled, layer, 0, **EXACT)
+
+
+def test_statistics_reset_in_a_compiled_layer_in_evaluation_are_used():
+    layer = make_layer("WC", momentum=0.5)
+    layer(*make_inputs(layer, 5, CHANNELS, 3, 2, seed=3))
+    compiled = torch.compile(layer.eval(), fullgraph=True, backend="aot_eager")
+    compiled(*make_inputs(layer, 5, CHANNELS, 3, 2))
+    layer.reset_running_stats()
+    compare(make_layer("WC").eval(), compiled, layer, 0, **EXACT)
+
+
+def test_a_layer_cast_to_float64_after_evaluation_is_as_exact_compiled_as_eager():
+    layer = make_layer("WC", dtype=torch.float32, momentum=1.0)
+    layer(*make_inputs(layer, 5, CHANNELS, 3, 2, seed=3, dtype=torch.float32))
+    layer.eval().double()
+    eager = copy.deepcopy(layer)
+    compare(eager, torch.compile(layer, fullgraph=True, backend="aot_eager"), layer, 0, **EXACT)
+
+
+def test_batches_of_another_size_are_compiled_too():
+    eager = make_layer("cWC", classes=6)
+    layer = copy.deepcopy(eager)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for samples in (5, 8, 3):  # more classes than samples, and fewer
+        inputs = make_inputs(eager, samples, CHANNELS, 3, 2)
+        torch.testing.assert_close(compiled(*inputs), eager(*inputs), **EXACT)
+
+
+def test_a_label_out_of_range_is_refused_when_compiled_and_nothing_changes():
+    layer = make_layer("cWC")
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x, labels = make_inputs(layer, 5, CHANNELS, 3, 2)
+    compiled(x, labels)
+    before = snapshot(layer)
+    labels[2] = 9
+    with pytest.raises(ValueError, match="label 9 is out of range"):
+        compiled(x, labels)
+    assert_unchanged(layer, before)
+
+
+def test_a_batch_that_is_not_finite_is_counted_when_compiled():
+    layer = make_layer("WC")
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    (x,) = make_inputs(layer, 5, CHANNELS, 3, 2)
+    compiled(x)
+    before = layer.running_covariance.clone()
+    compiled(torch.full_like(x, torch.nan))
+    assert layer.num_nonfinite == 1
+    assert torch.equal(layer.running_covariance, before)
+
+
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_a_folded_model_compiles(name):
+    layer = make_layer(name, momentum=0.5)
+    layer(*make_inputs(layer, 5, CHANNELS, 3, 2))
+    folded = wcgan.fold(layer)
+    inputs = make_inputs(layer, 5, CHANNELS, 3, 2, seed=4)
+    compiled = torch.compile(folded, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs), folded(*inputs), **EXACT)
+
+
+# Export
+
+
+def operators(program):
+    return {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+
+
+@pytest.mark.parametrize("options", [{}, {"strict": False}, {"strict": True}], ids=["default", "traced", "strict"])
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_an_exported_layer_evaluates_as_the_eager_one(name, options):
+    layer = make_layer(name, momentum=0.5)
+    layer(*make_inputs(layer, 5, CHANNELS, 3, 2))
+    inputs = make_inputs(layer, 5, CHANNELS, 3, 2, seed=4)
+    program = torch.export.export(layer.eval(), inputs, **options)
+    torch.testing.assert_close(program.module()(*inputs), layer(*inputs), **EXACT)
+
+
+@pytest.mark.parametrize("name", ["WC", "BN", "DBN", "W-only", "C-only"])
+def test_an_exported_unconditional_layer_holds_standard_operators_only(name):
+    layer = make_layer(name).eval()
+    program = torch.export.export(layer, make_inputs(layer, 5, CHANNELS, 3, 2))
+    assert operators(program)
+    assert all(name.startswith("aten.") for name in operators(program))
+
+
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_an_exported_folded_layer_holds_standard_operators_only(name):
+    layer = make_layer(name, momentum=0.5)
+    layer(*make_inputs(layer, 5, CHANNELS, 3, 2))
+    folded, inputs = wcgan.fold(layer), make_inputs(layer, 5, CHANNELS, 3, 2, seed=4)
+    program = torch.export.export(folded, inputs)
+    assert all(name.startswith("aten.") for name in operators(program))
+    torch.testing.assert_close(program.module()(*inputs), folded(*inputs), **EXACT)
+
+
+def test_an_exported_network_takes_batches_of_any_size():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, CHANNELS, 1), wcgan.WhiteningColoring2d(CHANNELS), nn.ReLU()).eval()
+    shapes = {"input": {0: torch.export.Dim("batch", min=2)}}
+    program = torch.export.export(model, (torch.randn(4, 3, 5, 5),), dynamic_shapes=shapes)
+    x = torch.randn(7, 3, 5, 5)
+    torch.testing.assert_close(program.module()(x), model(x))

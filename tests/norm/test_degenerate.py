@@ -1,0 +1,76 @@
+"""Batches that whitening could stumble over: outputs and gradients stay finite, in training and in evaluation."""
+
+import pytest
+import torch
+from tests.norm.cases import VARIANTS, gradients, make_batch, make_inputs, make_layer
+
+
+def constant_channel():
+    x = make_batch(6, 4, 2, 2)
+    x[:, 1] = 3.0
+    return x
+
+
+def dead_batch():
+    return torch.zeros(6, 4, 2, 2, dtype=torch.float64)
+
+
+def duplicated_channel():
+    x = make_batch(6, 4, 2, 2)
+    x[:, 3] = x[:, 0]
+    return x
+
+
+def fewer_positions_than_channels():
+    return make_batch(3, 8, 1, 1)
+
+
+def two_positions():
+    return make_batch(2, 4, 1, 1)
+
+
+def one_image():
+    return make_batch(1, 4, 3, 3)
+
+
+def one_channel():
+    return make_batch(6, 1, 2, 2)
+
+
+def tiny_scale():
+    return make_batch(6, 4, 2, 2) * 1e-6
+
+
+def huge_scale():
+    return make_batch(6, 4, 2, 2) * 1e6
+
+
+def large_mean():
+    return make_batch(6, 4, 2, 2) + 1e4
+
+
+BATCHES = [
+    constant_channel,
+    dead_batch,
+    duplicated_channel,
+    fewer_positions_than_channels,
+    two_positions,
+    one_image,
+    one_channel,
+    tiny_scale,
+    huge_scale,
+    large_mean,
+]
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.__name__)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_outputs_and_gradients_are_finite(name, batch):
+    x = batch().float().requires_grad_()
+    layer = make_layer(name, channels=x.shape[1], dtype=torch.float32, momentum=1.0)
+    labels = make_inputs(layer, *x.shape)[1:]
+    for mode in (layer.train(), layer.eval()):  # evaluation with the statistics of this very batch
+        out = mode(x, *labels)
+        assert out.isfinite().all()
+        assert all(gradient.isfinite().all() for gradient in gradients(out, x, *layer.parameters()))
+    assert layer.num_nonfinite == 0
