@@ -13,14 +13,16 @@ ROOT = Path(wcgan.__file__).parent
 # A package may import those of its own row and of the rows above.
 ROWS = [
     {"functional", "kernels", "_version"},
-    {"norm"},
+    {"norm", "_load"},
     {"nets"},
     {"data"},
     {"train", "evaluate"},
     {"experiments"},
     {"report", "export", "web"},
-    {"cli", "__main__", "_load"},
+    {"cli", "__main__"},
 ]
+# The one door from the layers to what comes after them, opened when `wcgan.load` is called.
+DOORS = {"_load": {"wcgan.train", "wcgan.train.Sampler", "wcgan.train.load_generator"}}
 ORDER = {package: number for number, row in enumerate(ROWS) for package in row}
 LAYERS = ("functional", "kernels", "norm")
 FILES = sorted(ROOT.rglob("*.py"))
@@ -69,7 +71,7 @@ def test_a_file_imports_nothing_that_comes_later(file):
     package = package_of(file)
     if package is None:  # `import wcgan` gives the layers and nothing that comes after them
         package = "norm"
-    assert backward_imports(package, imports_of(file)) == set()
+    assert backward_imports(package, imports_of(file)) == DOORS.get(package, set())
 
 
 def test_a_backward_import_would_be_found():

@@ -33,6 +33,8 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         device = next((a.device.type for a in args if isinstance(a, torch.Tensor)), "cpu")
+        if not torch.amp.is_autocast_available(device):
+            return function(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             return function(*args, **kwargs)
 

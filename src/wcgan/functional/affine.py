@@ -34,7 +34,7 @@ def affine(
     """
     check_batch(x, minimum=0)
     check_slots(x, matrix, offset, index)
-    if torch.is_autocast_enabled(x.device.type):
+    if torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type):
         with torch.autocast(x.device.type, enabled=False):
             return _affine(x, matrix, offset, index, mean)
     return _affine(x, matrix, offset, index, mean)

@@ -230,6 +230,14 @@ def whiten_color(
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
+    d = x.shape[1]
+    if color is not None and color.dim() == 3 and color.shape[0] * d > 2 * (x.numel() // d):
+        # More rows in all the matrices than positions: to multiply the matrices first would be the larger product.
+        whitened, statistics = whiten_color(
+            x, whitening=whitening, groups=groups, eps=eps, iterations=iterations, group=group
+        )
+        offset = torch.zeros_like(color[:, 0]) if shift is None else shift
+        return map_batch(whitened, color.unsqueeze(1), None, offset, index), statistics
     out, mean, covariance, _, _, retry, *_ = _whiten_color(
         x, color, shift, index, whitening, groups, eps, iterations, group
     )

@@ -142,7 +142,7 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         retry = levels[first]
         lower = torch.take_along_dim(lowers, first.view(-1, 1, 1, 1), 1).squeeze(1)
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
+    inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
     matrix = inverse.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)
     return Whitening(matrix.contiguous(), retry, _empty(matrix), _empty(matrix))
 

@@ -77,8 +77,9 @@ class WhiteningLayer(nn.Module):
         self.register_buffer("running_mean", buffer(d))
         self.register_buffer(self._second, buffer(*shapes[self._second]))
         self.register_buffer("num_batches_tracked", count if self.track_running_stats else None)
-        self.register_buffer("num_retried", count.clone(), persistent=False)
-        self.register_buffer("num_nonfinite", count.clone(), persistent=False)
+        counts = self.whitening != "none"
+        self.register_buffer("num_retried", count.clone() if counts else None, persistent=False)
+        self.register_buffer("num_nonfinite", count.clone() if counts else None, persistent=False)
         self.register_buffer("_whitening", buffer(*blocks), persistent=False)
         self._whitening_key: tuple[int, int] | None = None
 
@@ -98,8 +99,9 @@ class WhiteningLayer(nn.Module):
     @torch.no_grad()
     def reset_running_stats(self) -> None:
         """Back to mean 0 and covariance I, with which whitening is the identity."""
-        self.num_retried.zero_()
-        self.num_nonfinite.zero_()
+        if self.whitening != "none":
+            self.num_retried.zero_()
+            self.num_nonfinite.zero_()
         if self.track_running_stats:
             self.running_mean.zero_()
             self.num_batches_tracked.zero_()
@@ -261,7 +263,8 @@ def _group_name(name: str | None) -> str:
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """The layer computes in float32 or better whatever autocast says; its output has its input's type."""
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    active = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if active else nullcontext()
 
 
 def _batch_norm(x: Tensor, color: Tensor | None, shift: Tensor | None, eps: float) -> tuple[Tensor, Statistics]:

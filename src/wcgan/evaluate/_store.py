@@ -1,0 +1,71 @@
+"""Trained classifiers on disk: a safetensors file and a JSON file each, never half written, no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from wcgan.data.pack import cache_folder
+
+try:
+    import safetensors
+    import safetensors.torch
+except ImportError as error:
+    raise ImportError("wcgan.evaluate needs safetensors: pip install 'wcgan[train]'") from error
+
+
+def load(name: str, cache: Path | None = None) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The weights and the record stored under a name; None where there are none, or where a file is damaged."""
+    weights_file, record_file = _files(name, cache)
+    try:
+        record = json.loads(record_file.read_text(encoding="utf-8"))
+        weights = safetensors.torch.load(weights_file.read_bytes())
+    except (OSError, ValueError, safetensors.SafetensorError):
+        return None
+    if not isinstance(record, dict) or record.get("weights") != fingerprint(weights):
+        return None
+    return weights, record
+
+
+def save(name: str, weights: dict[str, Tensor], record: dict[str, Any], cache: Path | None = None) -> None:
+    """Store weights and a record with their fingerprint in it: the weights first, so that a record means both."""
+    weights_file, record_file = _files(name, cache)
+    weights_file.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
+    _write(weights_file, safetensors.torch.save(tensors))
+    _write(record_file, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def fingerprint(weights: dict[str, Tensor]) -> str:
+    """A short name for these exact weights."""
+    digest = hashlib.sha256()
+    for key in sorted(weights):
+        value = weights[key].detach().cpu().contiguous()
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _files(name: str, cache: Path | None) -> tuple[Path, Path]:
+    folder = (cache or cache_folder()) / "classifiers"
+    return folder / f"{name}.safetensors", folder / f"{name}.json"
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file in one step: whoever reads it sees all of it, or what was there before."""
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,17 @@
+"""Generators and discriminators, written once: resolution, width, blocks and normalisation are arguments."""
+
+from wcgan.nets.architectures import ARCHITECTURES
+from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
+from wcgan.nets.discriminator import Discriminator, Scores, build_discriminator
+from wcgan.nets.generator import Generator, build_generator
+
+__all__ = [
+    "ARCHITECTURES",
+    "Discriminator",
+    "DiscriminatorConfig",
+    "Generator",
+    "GeneratorConfig",
+    "Scores",
+    "build_discriminator",
+    "build_generator",
+]

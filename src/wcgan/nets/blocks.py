@@ -1,0 +1,126 @@
+"""Convolutions with their starting values, and the blocks made of them."""
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, interpolate, leaky_relu, relu
+from torch.nn.utils.parametrizations import spectral_norm
+
+Layer = TypeVar("Layer", bound=nn.Module)
+MakeNorm = Callable[[int], nn.Module]
+"""Channels -> a normalisation layer."""
+
+
+def prepare(layer: Layer, constant: float, spectral: bool = False) -> Layer:
+    """Starting values, uniform of variance constant / (k^2 (cin + cout)) and bias 0; then spectral normalisation."""
+    weight, bias = layer.weight, getattr(layer, "bias", None)
+    assert isinstance(weight, Tensor)
+    nn.init.xavier_uniform_(weight, gain=math.sqrt(constant / 2))
+    if isinstance(bias, Tensor):
+        nn.init.zeros_(bias)
+    if spectral:
+        spectral_norm(layer)
+    return layer
+
+
+class UpsampledConv2d(nn.Conv2d):
+    """Nearest-neighbour upsampling by 2, then a 3x3 convolution, as one 4x4 transposed convolution of stride 2.
+
+    Upsampling is a transposed convolution with a 2x2 box: the two kernels compose into one, with 4/9 of the products
+    and no upsampled map in memory.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel = avg_pool2d(self.weight.flip(2, 3), 2, stride=1, padding=1, divisor_override=1)  # 3x3 * box -> 4x4
+        return conv_transpose2d(x, kernel.transpose(0, 1), self.bias, stride=2, padding=1)
+
+
+class PooledConv2d(nn.Conv2d):
+    """A 3x3 convolution, then average pooling by 2, as one 4x4 convolution of stride 2: the mirror image."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel = avg_pool2d(self.weight, 2, stride=1, padding=1)  # 3x3 * box / 4 -> 4x4
+        return conv2d(x, kernel, self.bias, stride=2, padding=1)
+
+
+def normalize(norm: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
+    return norm(x) if labels is None else norm(x, labels)
+
+
+class UpBlock(nn.Module):
+    """R^U: norm, ReLU, upsampling, 3x3 convolution, norm, ReLU, 3x3 convolution; a 1x1 convolution beside.
+
+    The shortcut convolves before it upsamples, which is the same and costs a quarter.
+    """
+
+    def __init__(self, inputs: int, outputs: int, make_norm: MakeNorm) -> None:
+        super().__init__()
+        self.norm1 = make_norm(inputs)
+        self.conv1 = prepare(UpsampledConv2d(inputs, outputs), 4)
+        self.norm2 = make_norm(outputs)
+        self.conv2 = prepare(nn.Conv2d(outputs, outputs, 3, padding=1), 4)
+        self.shortcut = prepare(nn.Conv2d(inputs, outputs, 1), 4)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        h = self.conv1(relu(normalize(self.norm1, x, labels)))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
+        h = self.conv2(relu(normalize(self.norm2, h, labels)))
+        return h + interpolate(self.shortcut(x), scale_factor=2.0, mode="nearest")
+
+
+class Deconvolution(nn.Module):
+    """C^U: norm, ReLU, 4x4 transposed convolution of stride 2."""
+
+    def __init__(self, inputs: int, outputs: int, make_norm: MakeNorm) -> None:
+        super().__init__()
+        self.norm = make_norm(inputs)
+        self.conv = prepare(nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1), 4)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        h: Tensor = self.conv(relu(normalize(self.norm, x, labels)))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
+        return h
+
+
+class DownBlock(nn.Module):
+    """R^D, or R^S where `down` is False: ReLU, 3x3 convolution, ReLU, 3x3 convolution, average pooling.
+
+    Beside stands a 1x1 convolution wherever size or width changes. It pools first: the same as pooling last, at a
+    quarter of the cost. The first block of a network takes an image and has no ReLU before its first convolution.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, down: bool, first: bool, spectral: bool) -> None:
+        super().__init__()
+        self.down = down
+        self.first = first
+        self.conv1 = prepare(nn.Conv2d(inputs, outputs, 3, padding=1), 4, spectral)
+        last = PooledConv2d(outputs, outputs) if down else nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.conv2 = prepare(last, 4, spectral)
+        learnt = first or down or inputs != outputs
+        self.shortcut = prepare(nn.Conv2d(inputs, outputs, 1), 4, spectral) if learnt else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.conv2(relu(self.conv1(x if self.first else relu(x))))
+        return h + self.shortcut(avg_pool2d(x, 2) if self.down else x)
+
+
+class LeakyConvolution(nn.Module):
+    """C^S (3x3, stride 1) or, with `down`, C^D (4x4, stride 2) of a discriminator: convolution, LeakyReLU."""
+
+    def __init__(self, inputs: int, outputs: int, *, down: bool, slope: float, spectral: bool) -> None:
+        super().__init__()
+        self.slope = slope
+        kernel, stride = (4, 2) if down else (3, 1)
+        self.conv = prepare(nn.Conv2d(inputs, outputs, kernel, stride, padding=1), 4, spectral)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return leaky_relu(self.conv(x), self.slope)
+
+    def extra_repr(self) -> str:
+        return f"slope={self.slope}"

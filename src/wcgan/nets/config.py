@@ -1,0 +1,191 @@
+"""What a network is made of: two frozen dataclasses, checked when built."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from wcgan.norm import VARIANTS, normalization
+
+KINDS = ("resnet", "dcgan")
+HEADS = ("plain", "projection", "acgan")
+OPTIONS = ("eps", "momentum", "track_running_stats", "groups", "iterations", "init", "sync")
+SOFT_OPTIONS = ("dictionary", "normalize_assignment")
+
+
+@dataclass(frozen=True)
+class GeneratorConfig:
+    """A generator: noise, a dense layer, one upsampling block for each width, a last convolution, tanh.
+
+    Raises:
+        ValueError: for a field that is not as described; it names the field, the value and what is allowed.
+
+    Example:
+        >>> from wcgan.nets import GeneratorConfig
+        >>> GeneratorConfig(widths=(64, 32), base=7, channels=1).resolution
+        28
+        >>> GeneratorConfig(normalization="cWC", classes=10).final_normalization
+        'WC'
+    """
+
+    kind: str = "resnet"
+    """`"resnet"` or `"dcgan"`."""
+    base: int = 4
+    """Side of the grid that the dense layer fills."""
+    widths: tuple[int, ...] = (256, 256, 256)
+    """Output channels of each block; each doubles the side. The dense layer fills `widths[0]` channels."""
+    noise: int = 128
+    """Length of the noise vector."""
+    normalization: str = "WC"
+    """Normalisation before each convolution of the blocks: a key of `wcgan.VARIANTS`."""
+    last_normalization: str | None = None
+    """Normalisation before the last convolution. None: that of the blocks, or its unconditional partner."""
+    channels: int = 3
+    """Channels of an image."""
+    classes: int | None = None
+    """Number of classes, for a conditional normalisation; unused by the others."""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Further arguments of every normalisation layer: `eps`, `momentum`, `groups`, `init`, `sync` and so on."""
+
+    def __post_init__(self) -> None:
+        _check_widths(self)
+        _require(self, "options", isinstance(self.options, Mapping), "a mapping")
+        object.__setattr__(self, "options", dict(self.options))
+        _check_choice(self, "kind", KINDS)
+        _check_positive(self, "base", "noise", "channels")
+        _check_classes(self)
+        _check_choice(self, "normalization", tuple(VARIANTS))
+        if self.last_normalization is not None:
+            _check_choice(self, "last_normalization", tuple(VARIANTS))
+        for name in ("normalization", "last_normalization"):
+            variant = VARIANTS.get(getattr(self, name))
+            known = variant is None or not variant.conditional or self.classes is not None
+            _require(self, "classes", known, f"the number of classes, since {name} is {getattr(self, name)!r}")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Builds each kind of layer without memory, so that a wrong option is named here and not in a network."""
+        allowed = OPTIONS + (SOFT_OPTIONS if VARIANTS[self.normalization].soft else ())
+        for name in self.options:
+            _require(self, "options", name in allowed, f"a mapping with keys among {', '.join(allowed)}")
+        layers = {(self.normalization, width) for width in self.widths} | {(self.final_normalization, self.widths[-1])}
+        for name, width in sorted(layers):
+            try:
+                with torch.device("meta"):
+                    self.normalization_layer(name, width)
+            except (ValueError, TypeError) as error:
+                _require(self, "options", False, f"right for {name} of width {width}: {error}")
+
+    @property
+    def resolution(self) -> int:
+        """Side of an image."""
+        return self.base * 2 ** len(self.widths)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the generator is called with labels."""
+        return any(VARIANTS[name].conditional for name in (self.normalization, self.final_normalization))
+
+    @property
+    def final_normalization(self) -> str:
+        """Name of the normalisation before the last convolution."""
+        return self.last_normalization or unconditional_partner(self.normalization)
+
+    def normalization_layer(self, name: str, width: int) -> torch.nn.Module:
+        """A layer with these options; those of a dictionary only where there is one."""
+        variant = VARIANTS[name]
+        options = {k: v for k, v in self.options.items() if variant.soft or k not in SOFT_OPTIONS}
+        return normalization(name, width, classes=self.classes if variant.conditional else None, **options)
+
+
+@dataclass(frozen=True)
+class DiscriminatorConfig:
+    """A discriminator: blocks of convolutions, features, and a head that scores them.
+
+    Raises:
+        ValueError: for a field that is not as described; it names the field, the value and what is allowed.
+    """
+
+    kind: str = "resnet"
+    """`"resnet"` or `"dcgan"`."""
+    widths: tuple[int, ...] = (128, 128, 128, 128)
+    """Channels. ResNet: of each block. DCGAN: of the first convolution, then of each pair that halves the side."""
+    downsample: int = 2
+    """How many of the first ResNet blocks halve the side; DCGAN ignores it."""
+    head: str = "plain"
+    """`"plain"`, `"projection"` (score depends on the label) or `"acgan"` (scores of the classes beside)."""
+    spectral_norm: bool = True
+    """Spectral normalisation of every layer, ACGAN's class scores excepted."""
+    channels: int = 3
+    """Channels of an image."""
+    classes: int | None = None
+    """Number of classes, for the projection and ACGAN heads; unused by the plain one."""
+    slope: float = 0.1
+    """Slope of DCGAN's LeakyReLU below 0; ResNet ignores it."""
+    resolution: int = 32
+    """Side of an image."""
+
+    def __post_init__(self) -> None:
+        _check_widths(self)
+        _check_choice(self, "kind", KINDS)
+        _check_choice(self, "head", HEADS)
+        _check_positive(self, "channels", "resolution")
+        _check_classes(self)
+        _require(self, "spectral_norm", isinstance(self.spectral_norm, bool), "True or False")
+        _require(self, "slope", isinstance(self.slope, int | float) and 0 <= self.slope < 1, "a number in [0, 1)")
+        possible = _is_int(self.downsample) and (self.kind == "dcgan" or self.downsample <= len(self.widths))
+        _require(self, "downsample", possible, f"an integer from 0 to {len(self.widths)}, the number of widths")
+        known = self.head == "plain" or self.classes is not None
+        _require(self, "classes", known, f"the number of classes, since head is {self.head!r}")
+        step = 2**self.halvings
+        _require(self, "resolution", self.resolution % step == 0, f"a multiple of {step}, so that it can be halved")
+
+    @property
+    def halvings(self) -> int:
+        """How often the side is halved."""
+        return self.downsample if self.kind == "resnet" else len(self.widths) - 1
+
+
+def unconditional_partner(name: str) -> str:
+    """The normalisation with the same whitening and the coloring that is left without classes: cWC -> WC, cBN -> BN.
+
+    An unconditional name is its own partner.
+    """
+    variant = VARIANTS[name]
+    if not variant.conditional:
+        return name
+    coloring = variant.coloring if variant.shared == "none" else variant.shared
+    parts = (variant.whitening, coloring)
+    return next(n for n, v in VARIANTS.items() if not v.conditional and (v.whitening, v.coloring) == parts)
+
+
+def _require(config: "GeneratorConfig | DiscriminatorConfig", name: str, holds: bool, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{type(config).__name__}.{name} is {getattr(config, name)!r}; it must be {allowed}") from None
+
+
+def _is_int(value: object, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _check_choice(config: "GeneratorConfig | DiscriminatorConfig", name: str, allowed: tuple[str, ...]) -> None:
+    _require(config, name, getattr(config, name) in allowed, f"one of {', '.join(allowed)}")
+
+
+def _check_positive(config: "GeneratorConfig | DiscriminatorConfig", *names: str) -> None:
+    for name in names:
+        _require(config, name, _is_int(getattr(config, name), least=1), "a positive integer")
+
+
+def _check_classes(config: "GeneratorConfig | DiscriminatorConfig") -> None:
+    classes = config.classes
+    _require(config, "classes", classes is None or _is_int(classes, least=1), "a positive integer or None")
+
+
+def _check_widths(config: "GeneratorConfig | DiscriminatorConfig") -> None:
+    """At least one; a list, as a file gives it, becomes a tuple."""
+    widths = config.widths
+    some = isinstance(widths, list | tuple) and len(widths) > 0 and all(_is_int(width, least=1) for width in widths)
+    _require(config, "widths", some, "a sequence of at least one positive integer")
+    object.__setattr__(config, "widths", tuple(widths))

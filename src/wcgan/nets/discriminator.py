@@ -1,0 +1,125 @@
+"""Images, and labels where the head asks for them, to scores."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from wcgan.nets.blocks import DownBlock, LeakyConvolution, prepare
+from wcgan.nets.config import DiscriminatorConfig
+from wcgan.norm.labels import check_label_shape, check_labels
+
+
+class Scores(NamedTuple):
+    """What a discriminator says of a batch."""
+
+    realness: Tensor
+    """`(N,)`: the larger, the more like a real image."""
+    logits: Tensor | None
+    """`(N, classes)` from an ACGAN head, else None."""
+
+
+class Head(nn.Module):
+    r"""Features `(N, f)` to scores, in the parameters' precision whatever the autocast.
+
+    Plain: :math:`s = v^\top h + b`. Projection: :math:`s + e_y^\top h`, with an embedding :math:`e_y` of each class.
+    ACGAN: s, and beside it class scores :math:`U h + c`, which are not spectrally normalised.
+    """
+
+    def __init__(self, features: int, config: DiscriminatorConfig) -> None:
+        super().__init__()
+        spectral, classes = config.spectral_norm, config.classes or 0
+        self.classes = classes
+        self.dense = prepare(nn.Linear(features, 1), 2, spectral)
+        self.embedding = self.classifier = None
+        if config.head == "projection":
+            self.embedding = prepare(nn.Embedding(classes, features), 2, spectral)
+        elif config.head == "acgan":
+            self.classifier = prepare(nn.Linear(features, classes), 2)
+
+    def forward(self, features: Tensor, labels: Tensor | None = None) -> Scores:
+        with torch.autocast(features.device.type, enabled=False):
+            features = features.to(self.dense.bias.dtype)
+            realness = self.dense(features).squeeze(1)  # (N, 1) -> (N,)
+            if self.embedding is not None:
+                realness = realness + self._projection(features, labels)
+            return Scores(realness, None if self.classifier is None else self.classifier(features))
+
+    def _projection(self, features: Tensor, labels: Tensor | None) -> Tensor:
+        assert self.embedding is not None
+        if labels is None:
+            raise ValueError("a projection head depends on the class: call the discriminator with labels")
+        check_label_shape(labels, features.shape[0], self.classes)
+        labels = labels.to(features.device)
+        if labels.is_floating_point():
+            return ((labels.to(features.dtype) @ self.embedding.weight) * features).sum(1)
+        index, poison = check_labels(labels, self.classes)
+        return (self.embedding(index) * features).sum(1) + poison.to(features.dtype)
+
+
+class Discriminator(nn.Module):
+    """A ResNet or DCGAN discriminator, as its config says; `build_discriminator` makes one.
+
+    Args:
+        config: what it is made of; kept as `config`.
+
+    Shape:
+        Images `(N, channels, resolution, resolution)` and, for the projection head, integer labels `(N,)` or weights of
+        the classes `(N, classes)`; other heads leave labels unread. Output `Scores`.
+
+    Raises:
+        ValueError: for images of another shape, or labels missing under a projection head.
+    """
+
+    def __init__(self, config: DiscriminatorConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.blocks = nn.Sequential(*(_resnet_blocks if config.kind == "resnet" else _dcgan_blocks)(config))
+        side = 1 if config.kind == "resnet" else config.resolution // 2**config.halvings
+        self.head = Head(config.widths[-1] * side**2, config)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the head scores. ResNet: global sums of the last maps. DCGAN: the last maps, flattened."""
+        config, expected = self.config, (self.config.channels, self.config.resolution, self.config.resolution)
+        if tuple(images.shape[1:]) != expected:
+            raise ValueError(f"images must be (N, {', '.join(map(str, expected))}), got shape {tuple(images.shape)}")
+        h = self.blocks(images)
+        return relu(h).sum((2, 3)) if config.kind == "resnet" else h.flatten(1)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Scores:
+        scores: Scores = self.head(self.features(images), labels)
+        return scores
+
+
+def _resnet_blocks(config: DiscriminatorConfig) -> list[nn.Module]:
+    inputs = (config.channels, *config.widths[:-1])
+    return [
+        DownBlock(i, o, down=k < config.downsample, first=k == 0, spectral=config.spectral_norm)
+        for k, (i, o) in enumerate(zip(inputs, config.widths, strict=True))
+    ]
+
+
+def _dcgan_blocks(config: DiscriminatorConfig) -> list[nn.Module]:
+    """C_64^S, then for each further width C_w^D and C_w^S."""
+    width = config.widths[0]
+    stages = [(config.channels, width, False)]
+    for wider in config.widths[1:]:
+        stages += [(width, wider, True), (wider, wider, False)]
+        width = wider
+    return [
+        LeakyConvolution(i, o, down=down, slope=config.slope, spectral=config.spectral_norm) for i, o, down in stages
+    ]
+
+
+def build_discriminator(config: DiscriminatorConfig) -> Discriminator:
+    """A discriminator with the paper's starting values.
+
+    Example:
+        >>> import torch
+        >>> from wcgan.nets import DiscriminatorConfig, build_discriminator
+        >>> config = DiscriminatorConfig(widths=(8, 16), downsample=1, head="projection", classes=10, resolution=16)
+        >>> build_discriminator(config)(torch.randn(6, 3, 16, 16), torch.arange(6)).realness.shape
+        torch.Size([6])
+    """
+    return Discriminator(config)

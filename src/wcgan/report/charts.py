@@ -1,0 +1,183 @@
+"""Curves of several runs as one inline SVG, in colours that the page's style sheet gives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from wcgan.report.figures import number
+from wcgan.report.html import Markup, join, tag
+
+COLOURS = 8
+DASHES = ("", "7 3", "2 3", "9 3 2 3")
+WIDTH, HEIGHT = 420, 250
+LEFT, RIGHT, TOP, BOTTOM = 54, 12, 10, 40
+MOST_POINTS = 250
+LOG_RATIO = 30
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A run's curve."""
+
+    label: str
+    style: int
+    """The run's number: it decides colour and dashes, the same in all charts."""
+    points: tuple[Point, ...]
+    """(iteration, value); a value that is not finite breaks the curve."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+
+def series_to_svg(title: str, series: list[Series]) -> Markup:
+    """A chart with one curve per run; values over iterations."""
+    finite = [(x, y) for s in series for x, y in s.points if math.isfinite(y)]
+    if not finite:
+        return tag("p", "No finite value to draw.", class_="empty")
+    xs, ys = zip(*finite, strict=True)
+    log = is_logarithmic(series)
+    x_axis = Axis(0 if min(xs) >= 0 else min(xs), max(max(xs), 1), LEFT, WIDTH - RIGHT)
+    y_axis = Axis(*_padded(min(ys), max(ys), log), HEIGHT - BOTTOM, TOP, log)
+    last = "; ".join(f"{s.label} ends at {number(_last(s))}" for s in series if s.points)
+    return tag(
+        "svg",
+        tag("title", f"{title} over iterations. {last}"),
+        _grid(x_axis, y_axis),
+        *(_curve(s, x_axis, y_axis) for s in series),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        class_="chart",
+    )
+
+
+def is_logarithmic(series: list[Series]) -> bool:
+    """Whether the values span so much that a linear axis would hide the end of the curves."""
+    ys = [y for s in series for _, y in s.points if math.isfinite(y)]
+    return bool(ys) and min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
+
+
+def swatch(style: int) -> Markup:
+    """A short piece of a run's line, for legends."""
+    line = tag("path", d="M1 6H25", **_stroke(style))
+    return tag("svg", line, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
+
+
+def thinned(points: tuple[Point, ...], most: int = MOST_POINTS) -> tuple[Point, ...]:
+    """At most so many points: each the mean of as many neighbours, and not finite if one of them is not."""
+    if len(points) <= most:
+        return points
+    size = math.ceil(len(points) / most)
+    groups = [points[i : i + size] for i in range(0, len(points), size)]
+    return tuple((sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups)
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round values between two others, as many as may be: 1, 2 or 5 times a power of ten apart.
+
+    Example:
+        >>> ticks(0, 1000), ticks(0.13, 0.42)
+        ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [0.15, 0.2, 0.25, 0.3, 0.35, 0.4])
+    """
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    for step in (power, 2 * power, 5 * power, 10 * power):
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first < most:
+            break
+    return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten, or the powers alone where those are many.
+
+    Example:
+        >>> log_ticks(3, 120), log_ticks(1e-3, 1e5)
+        ([5.0, 10.0, 20.0, 50.0, 100.0], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0, 100000.0])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 5), (1,)):
+        found = [float(f"{factor}e{p}") for p in powers for factor in factors if low <= factor * 10.0**p <= high]
+        if len(found) <= 6:
+            break
+    return found
+
+
+def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
+    """A little more than the values span, and something where they span nothing."""
+    if log:
+        margin = (high / low) ** 0.05
+        return low / margin, high * margin
+    margin = 0.06 * (high - low) or max(abs(low) * 0.1, 1e-12)
+    return low - margin, high + margin
+
+
+def _grid(x_axis: Axis, y_axis: Axis) -> Markup:
+    parts = []
+    for value in log_ticks(y_axis.low, y_axis.high) if y_axis.log else ticks(y_axis.low, y_axis.high):
+        y = y_axis(value)
+        parts.append(tag("path", d=f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}", class_="grid"))
+        parts.append(tag("text", _short(value), x=LEFT - 7, y=f"{y + 4:.1f}", text_anchor="end"))
+    for value in ticks(x_axis.low, x_axis.high, 4):
+        x = x_axis(value)
+        anchor = "end" if x > WIDTH - RIGHT - 12 else "middle"
+        parts.append(tag("path", d=f"M{x:.1f} {HEIGHT - BOTTOM}v4", class_="axis"))
+        parts.append(tag("text", _short(value), x=f"{x:.1f}", y=HEIGHT - BOTTOM + 17, text_anchor=anchor))
+    parts.append(tag("path", d=f"M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}", class_="axis"))
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(tag("text", "iterations", x=middle, y=HEIGHT - 6, text_anchor="middle", class_="label"))
+    return join(parts)
+
+
+def _curve(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
+    points = thinned(series.points)
+    path, pen_down, drawn = [], False, []
+    for x, y in points:
+        if math.isfinite(y):
+            drawn.append((x_axis(x), y_axis(y)))
+            path.append(f"{'L' if pen_down else 'M'}{drawn[-1][0]:.1f} {drawn[-1][1]:.1f}")
+        pen_down = math.isfinite(y)
+    parts = [tag("path", d="".join(path), **_stroke(series.style))]
+    if len(series.points) <= 30:
+        parts += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=2.5, class_=_dot(series.style)) for x, y in drawn]
+    return tag("g", tag("title", series.label), *parts)
+
+
+def _last(series: Series) -> float:
+    return series.points[-1][1]
+
+
+def _stroke(style: int) -> dict[str, str | None]:
+    """Colour and dashes change together, so that a run is known without its colour too."""
+    dash = DASHES[(style + style // COLOURS) % len(DASHES)]
+    return {"class_": f"line c{style % COLOURS}", "stroke_dasharray": dash or None}
+
+
+def _dot(style: int) -> str:
+    return f"dot c{style % COLOURS}"
+
+
+def _short(value: float) -> str:
+    """A tick's label: 20000 -> 20k.
+
+    Example:
+        >>> [_short(v) for v in (0, 0.25, -1.5, 1500, 20_000, 3e6)]
+        ['0', '0.25', '\u22121.5', '1500', '20k', '3M']
+    """
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= (size if size > 1e3 else 1e4) and value % (size / 10) == 0:
+            return _short(value / size) + unit
+    return f"{value:.6g}".replace("-", "\u2212", 1) if value < 0 else f"{value:.6g}"

@@ -1,0 +1,85 @@
+"""The page's style sheet: light and dark, laptop and phone."""
+
+from wcgan.report.html import Markup
+
+# Each run's colour on light and on dark paper: eight hues that stay apart for colour-blind eyes, at 3:1 or more.
+_LIGHT = ("#0064b0", "#c04a00", "#00785a", "#a8357d", "#7a5c00", "#5a49c8", "#b3212e", "#4d5b66")
+_DARK = ("#6cb8ff", "#ff9d5c", "#4fd1a8", "#f08cc8", "#e0c04a", "#a79bff", "#ff8589", "#aebbc6")
+
+
+def _colours(values: tuple[str, ...]) -> str:
+    return "".join(f"--c{number}:{value};" for number, value in enumerate(values))
+
+
+SHEET = Markup(
+    f"""
+:root {{ color-scheme: light dark; --paper:#fff; --ink:#1b1f24; --soft:#57606a; --line:#d5dae0; --panel:#f5f7f9;
+  --mark:#e5f1fb; {_colours(_LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --paper:#14171b; --ink:#e6e9ed; --soft:#a0aab5; --line:#343b44;
+  --panel:#1c2127; --mark:#17324a; {_colours(_DARK)} }} }}
+"""
+    + """
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
+body { margin: 0 auto; max-width: 1180px; padding: 1.5rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .7rem; }
+h3 { font-size: 1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }
+p { margin: .4rem 0; max-width: 50rem; }
+.soft, .empty, figcaption { color: var(--soft); }
+.note { font-size: .9rem; overflow-wrap: anywhere; }
+.warn { border-left: 4px solid var(--c1); padding: .2rem .8rem; background: var(--panel); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .45rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+thead th { font-size: .85rem; color: var(--soft); font-weight: 600; vertical-align: bottom; }
+tbody th { font-weight: 600; min-width: 10rem; overflow-wrap: anywhere; }
+.differences td, .differences thead th { min-width: 6rem; max-width: 20rem; overflow-wrap: anywhere; }
+td.number, th.number { text-align: right; }
+.runs { font-size: .94rem; }
+.runs td { white-space: nowrap; }
+.runs td small { display: block; color: var(--soft); white-space: normal; }
+td.best { font-weight: 700; background: var(--mark); }
+.direction { white-space: nowrap; font-weight: 400; }
+.scroll { overflow-x: auto; }
+.swatch { width: 26px; height: 12px; vertical-align: middle; margin-right: .4rem; flex: none; }
+.charts, .samples { display: grid; gap: 1.4rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 350px), 1fr)); }
+.samples { grid-template-columns: repeat(auto-fit, minmax(min(100%, 350px), 1fr)); }
+figure { margin: 0; min-width: 0; }
+.chart { display: block; width: 100%; height: auto; }
+.chart text { font-size: 13px; fill: var(--soft); }
+.grid, .axis { fill: none; stroke: var(--line); stroke-width: 1; }
+.axis { stroke: var(--soft); }
+.line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.legend { display: flex; flex-wrap: wrap; gap: .15rem 1rem; list-style: none; margin: .2rem 0 0; padding: 0;
+  font-size: .85rem; }
+.legend li { display: flex; align-items: center; min-width: 0; overflow-wrap: anywhere; }
+.samples img { display: block; max-width: 100%; height: auto; border: 1px solid var(--line); background: #fff; }
+.samples img.small { image-rendering: pixelated; }
+figcaption { font-size: .9rem; margin-top: .35rem; }
+details { border: 1px solid var(--line); border-radius: 6px; margin: .6rem 0; background: var(--panel); }
+summary { cursor: pointer; padding: .6rem .9rem; font-weight: 600; overflow-wrap: anywhere; }
+details > :not(summary) { margin-left: .9rem; margin-right: .9rem; }
+pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+.events { padding-left: 1.2rem; font-size: .9rem; overflow-wrap: anywhere; }
+@media (max-width: 900px) {
+  .stack { font-size: 1rem; }
+  .stack, .stack tbody { display: block; }
+  .stack thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .stack tr { display: block; border: 1px solid var(--line); border-radius: 6px; padding: .4rem .8rem;
+    margin-bottom: .8rem; }
+  .stack th, .stack td, .stack td.number { display: flex; justify-content: space-between; gap: 1rem; max-width: none;
+    text-align: right; white-space: normal; padding: .25rem 0; border: 0; }
+  .stack tbody th { justify-content: flex-start; align-items: center; gap: 0; text-align: left; }
+  .stack td > span { min-width: 0; overflow-wrap: anywhere; }
+  .stack td.best { background: none; }
+  .stack td.best > span { background: var(--mark); padding: 0 .3rem; border-radius: 3px; }
+  .stack td::before { content: attr(data-label); color: var(--soft); font-weight: 400; text-align: left;
+    max-width: 60%; overflow-wrap: anywhere; }
+}
+@media (max-width: 500px) { body { padding: 1rem 1rem 3rem; } }
+"""
+    + "\n".join(f".line.c{n} {{ stroke: var(--c{n}); }} .dot.c{n} {{ fill: var(--c{n}); }}" for n in range(len(_LIGHT)))
+    + "\n"
+)

@@ -1,0 +1,43 @@
+from contextlib import contextmanager
+
+import pytest
+import torch
+from tests.evaluate.cases import digits, stripes
+
+from wcgan.evaluate import ClassifierSettings, train_classifier
+
+
+@contextmanager
+def one_thread():
+    """Networks this small gain nothing from a second thread, and lose much where the cores are busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="session")
+def digit_classifier():
+    """The classifier of the digits with its default settings."""
+    with one_thread():
+        return train_classifier(digits("train"), digits("test"), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def quick():
+    """Settings that train in a moment."""
+    return ClassifierSettings(width=4, epochs=2, batch=8)
+
+
+@pytest.fixture(scope="session")
+def stripe_classifier(quick):
+    with one_thread():
+        return train_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
