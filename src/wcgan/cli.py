@@ -1,0 +1,146 @@
+"""The command line: parses and calls."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.table import Column, Table
+except ImportError:
+    sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
+
+app = typer.Typer(
+    help="Whitening and coloring GANs.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+out = Console()
+BAD_INPUT = 2
+
+Settings = Annotated[list[str] | None, typer.Option("--set", help="section.field=value; may be given several times.")]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a run.")]
+
+
+@app.command()
+def train(
+    preset: Annotated[str | None, typer.Argument(help="What to train; see `wcgan presets`.")] = None,
+    data: Annotated[str | None, typer.Option(help="A data set's name, or a folder of images.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="The run's folder.")] = None,
+    settings: Settings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if it is there.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A broken image is fatal.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
+) -> None:
+    """Train a GAN. With no preset: the embedded digits."""
+    from wcgan import experiments
+    from wcgan.report import write_report
+    from wcgan.train import Run
+
+    chosen = preset or experiments.DEFAULT
+    folder = folder or Path("runs") / chosen.replace("/", "-").replace(" ", "")
+    own = resume and preset is None and data is None and not settings and not strict
+    config = Run(folder).config() if own else experiments.configure(chosen, data, strict, settings or [])
+    if dry_run:
+        for name, value in experiments.dry_run(config).items():
+            _say(f"{name:14} {value}")
+        return
+    outcome = experiments.go_on(folder) if own else experiments.start(config, folder, resume)
+    if outcome.stopped_by is not None:
+        if outcome.first_process:
+            _say(f"stopped at iteration {outcome.iteration}; go on with: wcgan train --resume --out {folder}")
+        raise typer.Exit(128 + outcome.stopped_by)
+    if outcome.first_process:
+        _say(f"finished at iteration {outcome.iteration}: {folder}")
+        _say(f"report: {write_report([folder], folder / 'report.html')}")
+
+
+@app.command()
+def sample(
+    run: RunFolder,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many images.")] = 64,
+    classes: Annotated[str | None, typer.Option(help="Classes that take turns, such as 3,7.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same images.")] = 0,
+    truncation: Annotated[float, typer.Option(help="Scales the noise.")] = 1.0,
+    checkpoint: Annotated[str, typer.Option(help="last, best or an iteration.")] = "last",
+    file: Annotated[Path | None, typer.Option("--out", help="A PNG for a grid, or a folder for single images.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Draw images from a trained generator."""
+    from wcgan.train import load_generator
+    from wcgan.train.images import write_images
+
+    try:
+        wanted = None if classes is None else [int(c) for c in classes.split(",")]
+    except ValueError:
+        raise ValueError(f"--classes takes numbers such as 3,7; got {classes!r}") from None
+    images = load_generator(run, checkpoint, device).sample(count, wanted, seed, truncation)
+    target = file or run / f"sample-{seed}.png"
+    write_images(images, target)
+    _say(f"{count} images: {target}")
+
+
+@app.command()
+def presets() -> None:
+    """List what can be trained by name."""
+    from wcgan.experiments import PRESETS, preset
+
+    table = Table(Column("preset", no_wrap=True), "normalization", "generator", "discriminator", "iterations")
+    for name in PRESETS:
+        config = preset(name)
+        g, d = config.generator, config.discriminator
+        critic = f"{d.kind}, {d.head}" + (", SN" if d.spectral_norm else ", GP")
+        table.add_row(
+            name, g.normalization, f"{g.kind} {g.resolution}x{g.resolution}", critic, f"{config.train.iterations:,}"
+        )
+    out.print(table)
+
+
+@app.command()
+def datasets(folder: Annotated[Path | None, typer.Option(help="Where the data sets lie.")] = None) -> None:
+    """List the data sets: what is there, what is missing and how to get it."""
+    from wcgan.data import describe
+
+    table = Table("data set", "here", "what", "how to get it")
+    for status in describe(folder):
+        table.add_row(status.name, "yes" if status.present else "no", status.what, status.how_to_get)
+    out.print(table)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
+) -> None:
+    """One page on several runs, side by side, and their last scores in a table."""
+    from wcgan.report import read_runs, score_names, score_to_text, write_report
+
+    records = read_runs(runs)
+    scores = score_names(records)
+    table = Table(*(Column(name, overflow="fold") for name in ("run", "normalization", "iterations", *scores)))
+    for record in records:
+        figures = [score_to_text(record, name) for name in scores]
+        table.add_row(record.name, record.variant, str(record.iteration), *figures)
+    out.print(table)
+    _say(f"report: {write_report(runs, page)}")
+
+
+def _say(text: str, console: Console = out) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:  # from the system: a path, and what is wrong with it
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror.lower()}"
+    return str(error)
+
+
+def main() -> NoReturn:
+    """Runs a command; what a user can mend is one sentence and exit code 2."""
+    try:
+        app()
+    except (ValueError, OSError, ImportError) as error:
+        if isinstance(error, ImportError) and "wcgan[" not in str(error):  # not a missing extra: a bug
+            raise
+        _say(f"wcgan: {_sentence(error)}", Console(stderr=True))
+        sys.exit(BAD_INPUT)
+    sys.exit(0)

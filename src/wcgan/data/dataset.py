@@ -1,0 +1,171 @@
+"""A name or a folder -> uint8 images and labels."""
+
+import logging
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from wcgan.data.arrays import arrays_to_recipe
+from wcgan.data.digits import load_digits
+from wcgan.data.folder import folder_splits, folder_to_recipe
+from wcgan.data.imagenet import imagenet_to_recipe
+from wcgan.data.pack import Pack, open_or_write
+from wcgan.data.recipe import Progress
+from wcgan.data.sources import SOURCES, data_folder
+
+_log = logging.getLogger(__name__)
+_NAMED_WHEN_SKIPPED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images of one size, with labels if they have classes.
+
+    The tensors are mapped from disk: they take no memory until read, and writing to them leaves the disk alone.
+    """
+
+    images: Tensor
+    """uint8, (N, C, H, W)."""
+    labels: Tensor | None
+    """int64, (N,), each an index into `classes`; None without classes."""
+    classes: tuple[str, ...]
+    """Names, in the order of the labels; empty without classes."""
+    name: str
+    split: str
+    fingerprint: str
+    """SHA-256 of pixels, labels and classes, wherever they came from."""
+    skipped: tuple[str, ...] = ()
+    """Files that could not be read as images, relative to their folder."""
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+class Status(NamedTuple):
+    """Whether a named dataset is there."""
+
+    name: str
+    present: bool
+    what: str
+    how_to_get: str
+    folder: Path | None = None
+
+
+def names() -> tuple[str, ...]:
+    """The named datasets."""
+    return tuple(SOURCES)
+
+
+def splits(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
+    """The splits that `load` takes: of a named dataset those it is published with, of a folder those it has."""
+    if name_or_folder in SOURCES:
+        return tuple(SOURCES[str(name_or_folder)].counts)
+    return folder_splits(_image_folder(name_or_folder))
+
+
+def describe(folder: str | os.PathLike[str] | None = None) -> list[Status]:
+    """Which of the named datasets are in the data folder (`folder`, else `$WCGAN_DATA`, else `~/.cache/wcgan/data`)."""
+    root = data_folder(folder)
+    listed = []
+    for source in SOURCES.values():
+        where = source.find(root)
+        present = where is not None if source.folders else find_spec("sklearn") is not None
+        listed.append(Status(source.name, present, source.what, source.how_to_get(root), where))
+    return listed
+
+
+def load(
+    name_or_folder: str | os.PathLike[str],
+    split: str = "train",
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    resolution: int | None = None,
+    channels: int | None = None,
+    strict: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Images and labels of a named dataset, or of any folder of images.
+
+    The first call decodes and packs them under `$WCGAN_CACHE` (`~/.cache/wcgan`); later calls map that pack, as long as
+    no file has changed.
+
+    Args:
+        name_or_folder: one of `names()`, or a folder of images with a sub-folder per class or none. A folder that is
+            called like a dataset is written with a slash: `./mnist`.
+        split: `train`, `test`, or for `stl10` `unlabeled`. A folder of images has a `test` split if it has sub-folders
+            `train` and `test` (or `val`).
+        folder: where the files of the named datasets lie; None for `$WCGAN_DATA`, else `~/.cache/wcgan/data`.
+        resolution: height and width: each image is cropped to its central square and resized, bicubic with
+            antialiasing. None for the dataset's own, which for a folder is the size that all its images share.
+        channels: 1 for grey, 3 for colour; None for the dataset's own, which for a folder is 1 if every image is grey.
+        strict: whether an image that cannot be read is an error. It is skipped, and named in `skipped`, otherwise.
+        verify: whether the files of a named dataset must be the official ones.
+        progress: called with what is being done, how much of it is done, and how much there is.
+
+    Raises:
+        FileNotFoundError: if the dataset, the folder or the split is not there.
+        ValueError: for an argument out of range, or files that are not what they should be.
+
+    Example:
+        >>> from wcgan import data
+        >>> digits = data.load("digits")
+        >>> digits.images.shape, digits.classes[:3]
+        (torch.Size([1438, 1, 16, 16]), ('0', '1', '2'))
+    """
+    if resolution is not None and (not isinstance(resolution, int) or resolution < 1):
+        raise ValueError(f"resolution must be a positive whole number, got {resolution!r}")
+    if channels not in (None, 1, 3):
+        raise ValueError(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
+    if name_or_folder in SOURCES:
+        name = str(name_or_folder)
+        pack = _load_named(name, split, data_folder(folder), resolution, channels, strict, verify, progress)
+    else:
+        images = _image_folder(name_or_folder)
+        name = images.name
+        recipe = folder_to_recipe(images, split, resolution, channels, progress)
+        pack = open_or_write(recipe, f"{name}-{split}", strict, progress)
+    if pack.skipped:
+        listed = ", ".join(pack.skipped[:_NAMED_WHEN_SKIPPED])
+        more = len(pack.skipped) - _NAMED_WHEN_SKIPPED
+        listed += f" and {more} more" if more > 0 else ""
+        if strict:
+            raise ValueError(f"{len(pack.skipped)} images of {name} cannot be read: {listed}; mend or remove them")
+        _log.warning("%d images of %s cannot be read and are skipped: %s", len(pack.skipped), name, listed)
+    return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
+
+
+def _load_named(
+    name: str,
+    split: str,
+    root: Path,
+    resolution: int | None,
+    channels: int | None,
+    strict: bool,
+    verify: bool,
+    progress: Progress | None,
+) -> Pack:
+    source = SOURCES[name]
+    if split not in source.counts:
+        raise ValueError(f"{name} has no split {split!r}; choose one of {', '.join(source.counts)}")
+    resolution, channels = resolution or source.resolution, channels or source.channels
+    if name == "digits":
+        return load_digits(split, resolution, channels)
+    where = source.find(root)
+    if where is None:
+        looked = ", ".join(source.folders)
+        raise FileNotFoundError(f"{name} is not in {root} (looked for {looked}); {source.how_to_get(root)}")
+    to_recipe = imagenet_to_recipe if "imagenet" in name else arrays_to_recipe
+    recipe = to_recipe(source, where, split, resolution, channels, verify)
+    return open_or_write(recipe, f"{name}-{split}", strict, progress)
+
+
+def _image_folder(folder: str | os.PathLike[str]) -> Path:
+    path = Path(folder).expanduser().absolute()
+    if not path.is_dir():
+        raise FileNotFoundError(f"{folder} is neither a folder nor a dataset; the datasets are {', '.join(SOURCES)}")
+    return path

@@ -1,0 +1,158 @@
+"""Image files -> arrays, in parallel.
+
+Threads, not processes: Pillow decodes and resizes without holding the interpreter's lock, nothing has to be copied
+between processes, and a script needs no `if __name__ == "__main__"`.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from wcgan.data.fit import fit_image
+from wcgan.data.recipe import Chunk
+
+T = TypeVar("T")
+_GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
+_SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange width and height
+_ORIENTATION = 0x0112
+_CHUNK_BYTES, _MOST_IN_CHUNK = 8 << 20, 64
+
+
+class Shape(NamedTuple):
+    """What a file's header says of its image."""
+
+    height: int
+    width: int
+    grey: bool
+
+
+def read_shape(path: Path, upright: bool = True) -> Shape:
+    """Opens a file as far as its header."""
+    with Image.open(path) as image:
+        width, height = image.size
+        if upright and _orientation(image) in _SIDEWAYS:
+            width, height = height, width
+        return Shape(height, width, image.mode in _GREY_MODES)
+
+
+def decode(path: Path, resolution: int | None, channels: int, upright: bool = True) -> NDArray[np.uint8]:
+    """One image, its first frame if it has several, as (channels, H, W).
+
+    Transparency is laid on white, 16-bit grey is scaled to 8 bits, and every other mode is converted to grey or RGB.
+
+    Args:
+        path: the file.
+        resolution: crop to the central square and resize to this; None leaves the size alone.
+        channels: 1 or 3.
+        upright: turn the image as its EXIF orientation says.
+    """
+    with Image.open(path) as opened:
+        image: Image.Image = opened
+        if resolution is not None:  # JPEG can shrink by 2, 4 or 8 as it decodes; stay at twice the size, or above
+            opened.draft(None, (2 * resolution, 2 * resolution))
+        if upright and _orientation(opened) != 1:
+            image = ImageOps.exif_transpose(image)
+        image = _to_mode(image, "L" if channels == 1 else "RGB")
+        pixels = np.asarray(image if resolution is None else fit_image(image, resolution))  # (H, W) or (H, W, 3)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _orientation(image: Image.Image) -> int:
+    # Asked of a PNG without it, Pillow would decode the whole image to look behind it.
+    return image.getexif().get(_ORIENTATION, 1) if "exif" in image.info else 1
+
+
+def _to_mode(image: Image.Image, mode: str) -> Image.Image:
+    if image.mode == "F" or image.mode.startswith("I"):  # 16 bits; Pillow would clip them to 8
+        scaled = np.rint(np.asarray(image).astype(np.float64) * (255 / 65535)).clip(0, 255)
+        image = Image.fromarray(scaled.astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    return image if image.mode == mode else image.convert(mode)
+
+
+def workers() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_parallel(function: Callable[[Sequence[str]], T], items: Sequence[str], size: int) -> Iterator[T]:
+    """`function` of each `size` consecutive items, in order, a few ahead of the reader and no more."""
+    with ThreadPoolExecutor(workers()) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for start in range(0, len(items), size):
+                waiting.append(pool.submit(function, items[start : start + size]))
+                if len(waiting) > 2 * workers():
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def decode_all(
+    root: Path,
+    files: Sequence[str],
+    labels: NDArray[np.int64] | None,
+    size: tuple[int, int],
+    resolution: int | None,
+    channels: int,
+    upright: bool = True,
+) -> Iterator[Chunk]:
+    """Decodes files in order; those that cannot be read are named in the chunk and left out of it.
+
+    Args:
+        root: what `files` are relative to.
+        files: one image each.
+        labels: (N,), or None.
+        size: height and width that every image comes out with.
+        resolution: as for `decode`.
+        channels: as for `decode`.
+        upright: as for `decode`.
+    """
+    shape = (channels, *size)
+    chunk_size = max(1, min(_MOST_IN_CHUNK, _CHUNK_BYTES // (channels * size[0] * size[1])))
+    decode_chunk = partial(_decode_chunk, root, shape, resolution, upright)
+    start = 0
+    for images, kept, broken in in_parallel(decode_chunk, files, chunk_size):
+        chosen = None if labels is None else labels[start : start + chunk_size][kept]
+        yield Chunk(images, chosen, broken)
+        start += chunk_size
+
+
+def _decode_chunk(
+    root: Path, shape: tuple[int, int, int], resolution: int | None, upright: bool, files: Sequence[str]
+) -> tuple[NDArray[np.uint8], list[int], tuple[tuple[str, str], ...]]:
+    images = np.empty((len(files), *shape), np.uint8)
+    kept: list[int] = []
+    broken: list[tuple[str, str]] = []
+    for i, file in enumerate(files):
+        try:
+            image = decode(root / file, resolution, shape[0], upright)
+            if image.shape != shape:
+                raise ValueError(f"it is {image.shape[2]}x{image.shape[1]}, not {shape[2]}x{shape[1]}")
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged file can make a decoder raise anything
+            broken.append((file, reason(error)))
+        else:
+            images[len(kept)] = image
+            kept.append(i)
+    return images[: len(kept)], kept, tuple(broken)
+
+
+def reason(error: Exception) -> str:
+    """An error in one line, without the path that the caller names."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return "not an image" if text.startswith("cannot identify image file") else text

@@ -1,0 +1,161 @@
+"""Any folder of images, one sub-folder per class or none."""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wcgan.data.decode import Shape, decode_all, in_parallel, read_shape
+from wcgan.data.recipe import Chunk, Progress, Recipe
+
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+_SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
+_PROBE_CHUNK = 256
+
+
+def folder_splits(folder: Path) -> tuple[str, ...]:
+    """The splits of a folder of images: its sub-folder `train` makes it one with splits."""
+    if not (folder / "train").is_dir():
+        return ("train",)
+    return tuple(split for split, names in _SPLIT_FOLDERS.items() if any((folder / name).is_dir() for name in names))
+
+
+def folder_to_recipe(
+    folder: Path, split: str, resolution: int | None, channels: int | None, progress: Progress | None = None
+) -> Recipe:
+    """Lists the images and their classes; size and number of channels, where not given, are found when they are read.
+
+    Raises:
+        FileNotFoundError: if there is no such folder or split.
+        ValueError: if it has no images, or images beside class folders.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder")
+    folder = _split_folder(folder, split)
+    files, labels, classes = list_classes(folder)
+    return Recipe(
+        root=folder,
+        files=files,
+        count=len(files),
+        classes=classes,
+        options=("folder", resolution, channels),
+        chunks=partial(_read, folder, files, labels, resolution, channels, progress),
+    )
+
+
+def _read(
+    folder: Path,
+    files: Sequence[str],
+    labels: NDArray[np.int64] | None,
+    resolution: int | None,
+    channels: int | None,
+    progress: Progress | None,
+) -> Iterator[Chunk]:
+    size = None if resolution is None else (resolution, resolution)
+    if size is None or channels is None:
+        found = _common_shape(folder, files, resolution, progress)
+        size = size or (found.height, found.width)
+        channels = channels or (1 if found.grey else 3)
+    return decode_all(folder, files, labels, size, resolution, channels)
+
+
+def list_classes(folder: Path) -> tuple[list[str], NDArray[np.int64] | None, tuple[str, ...]]:
+    """Image files relative to `folder`, their labels (None without class folders) and the classes' names.
+
+    A class is a sub-folder, with all images at any depth below it. Classes are in the order of their names, or of their
+    numbers if every name is one.
+    """
+    with os.scandir(folder) as entries:
+        visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != "__MACOSX"]
+        loose = sorted(entry.name for entry in visible if entry.is_file() and is_image(entry.name))
+        classes = sorted(entry.name for entry in visible if entry.is_dir())
+    if not classes:
+        if not loose:
+            raise ValueError(f"{folder} holds no images; it needs files that end in {', '.join(EXTENSIONS)}")
+        return loose, None, ()
+    if loose:
+        raise ValueError(
+            f"{folder} holds both images ({loose[0]}) and sub-folders ({classes[0]}); "
+            "put every image in a sub-folder, one per class, or none"
+        )
+    if all(name.isdecimal() for name in classes):
+        classes.sort(key=int)
+    files: list[str] = []
+    counts: list[int] = []
+    for name in classes:
+        found = list_images(folder, name)
+        if not found:
+            raise ValueError(f"{folder / name} holds no images; each sub-folder is a class, so fill it or remove it")
+        files.extend(found)
+        counts.append(len(found))
+    return files, np.repeat(np.arange(len(classes)), counts), tuple(classes)
+
+
+def list_images(root: Path, below: str) -> list[str]:
+    """Images at any depth under root/below, as sorted paths relative to `root`; links are followed, once."""
+    found: list[str] = []
+    seen: set[tuple[int, int]] = set()
+    for parent, folders, names in os.walk(root / below, followlinks=True):
+        stat = os.stat(parent)
+        if (stat.st_dev, stat.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((stat.st_dev, stat.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        relative = os.path.relpath(parent, root)
+        found.extend(os.path.join(relative, name) for name in names if is_image(name))
+    return sorted(found)
+
+
+def is_image(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+
+
+def _split_folder(folder: Path, split: str) -> Path:
+    available = folder_splits(folder)
+    if split not in available:
+        raise FileNotFoundError(
+            f"{folder} has no split {split!r}, only {' and '.join(available)}; "
+            "for both, put the images in sub-folders train and test"
+        )
+    if not (folder / "train").is_dir():
+        return folder
+    return next(folder / name for name in _SPLIT_FOLDERS[split] if (folder / name).is_dir())
+
+
+def _common_shape(folder: Path, files: Sequence[str], resolution: int | None, progress: Progress | None) -> Shape:
+    """The size that all images share (any, if they are to be resized), and whether all are grey."""
+    first: tuple[str, Shape] | None = None
+    grey, done = True, 0
+    for shapes in in_parallel(partial(_read_shapes, folder), files, _PROBE_CHUNK):
+        for file, shape in shapes:
+            if first is None:
+                first = file, shape
+            elif resolution is None and shape[:2] != first[1][:2]:
+                sizes = [f"{s.width}x{s.height} ({name})" for name, s in (first, (file, shape))]
+                raise ValueError(
+                    f"images in {folder} have several sizes, {' and '.join(sizes)}; "
+                    "give a resolution, to which each is cropped and resized"
+                )
+            grey = grey and shape.grey
+        done += _PROBE_CHUNK
+        if progress:
+            progress(f"looking through {folder.name}", min(done, len(files)), len(files))
+    if first is None:
+        raise ValueError(f"no image in {folder} can be read, of {len(files)}; the first is {files[0]}")
+    return Shape(first[1].height, first[1].width, grey)
+
+
+def _read_shapes(folder: Path, files: Sequence[str]) -> list[tuple[str, Shape]]:
+    shapes = []
+    for file in files:
+        try:
+            shapes.append((file, read_shape(folder / file)))
+        except MemoryError:
+            raise
+        except Exception:  # named when it is decoded
+            continue
+    return shapes

@@ -1,0 +1,91 @@
+"""From a config to a finished run: data, networks that fit it, training, evaluation."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from wcgan import data
+from wcgan.evaluate import Classifier, evaluate_generator, load_classifier
+from wcgan.nets import build_discriminator, build_generator
+from wcgan.train.config import Config
+from wcgan.train.fitting import fit_config
+from wcgan.train.hardware import find_device, find_hardware
+from wcgan.train.loop import Evaluator, Outcome, train
+from wcgan.train.parallel import is_first_process
+from wcgan.train.run import Run, new_run, resumed_run
+from wcgan.train.sampling import Sampler
+
+
+def start(config: Config, folder: Path, resume: bool = False) -> Outcome:
+    """Begins a run in a folder that must not exist, or be empty; with `resume`, goes on with one that is there."""
+    find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
+    dataset = load_data(config)
+    config = fit_config(config, dataset)
+    if resume and folder.is_dir() and any(folder.iterdir()):
+        run, config = resumed_run(folder, config)
+    else:
+        run = new_run(folder, config) if is_first_process() else Run(folder)
+    return train(config, dataset, run, evaluator_for(config, dataset))
+
+
+def go_on(folder: Path) -> Outcome:
+    """Resumes a run with its own config."""
+    run, config = resumed_run(folder)
+    dataset = load_data(config)
+    return train(config, dataset, run, evaluator_for(config, dataset))
+
+
+def load_data(config: Config) -> data.Dataset:
+    """The training images; STL-10 trains on its unlabeled ones, as in the paper."""
+    chosen = config.data
+    split = "unlabeled" if chosen.name == "stl10" else "train"
+    return data.load(chosen.name, split, chosen.folder, resolution=chosen.resolution, strict=chosen.strict)
+
+
+def evaluator_for(config: Config, training: data.Dataset) -> Evaluator | None:
+    """Scores in the feature space of a small classifier, where the data has labels and a test split."""
+    if training.labels is None or "test" not in data.splits(config.data.name):
+        return None
+    settings, conditional = config.train, config.generator.conditional
+    size, channels = config.generator.resolution, config.generator.channels
+    reference = data.load(config.data.name, "test", config.data.folder, resolution=size, channels=channels)
+    classifier: Classifier | None = None
+
+    def evaluate(sampler: Sampler) -> dict[str, Any]:
+        nonlocal classifier
+        if classifier is None:  # once a run: it keeps what it knows of the reference
+            classifier = load_classifier(training, reference, device=find_device(settings.device))
+
+        def sample(count: int, labels: Tensor | None, seed: int) -> Tensor:
+            return sampler.from_noise(sampler.noise(count, seed), labels)
+
+        return evaluate_generator(
+            sample, reference, settings.evaluate_images, classifier, settings.seed, conditional=conditional
+        )
+
+    return evaluate
+
+
+def dry_run(config: Config) -> dict[str, str]:
+    """What `start` would do, without doing it: nothing is written."""
+    dataset = load_data(config)
+    config = fit_config(config, dataset)
+    hardware = find_hardware(config.train)
+    millions = [
+        sum(p.numel() for p in network.parameters()) / 1e6
+        for network in (build_generator(config.generator), build_discriminator(config.discriminator))
+    ]
+    settings = config.train
+    images = settings.iterations * settings.critic_steps * settings.batch
+    state = 4 * sum(millions) * 3  # weights and Adam's two moments, float32, in MB
+    return {
+        "data": f"{dataset.name}: {len(dataset)} images of {'x'.join(map(str, dataset.images.shape[1:]))}, "
+        f"{len(dataset.classes) or 'no'} classes",
+        "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
+        "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
+        "training": f"{settings.loss}, {settings.iterations} iterations of {settings.critic_steps} + 1 updates, "
+        f"{images / len(dataset):.1f} passes over the data",
+        "disk": f"{state * settings.keep_checkpoints:.0f} MB of checkpoints",
+        **hardware.describe(),
+    }

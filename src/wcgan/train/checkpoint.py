@@ -1,0 +1,181 @@
+"""Checkpoints: tensors in safetensors, the rest in JSON; whole or not there at all.
+
+A checkpoint is `NAME.safetensors` and then `NAME.json`, which holds the SHA-256 of both. Each is written to a
+temporary file, flushed to the disk and renamed, so that a process killed at any moment leaves the checkpoint before it
+untouched, and one that was cut short or damaged later is recognised when it is read.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from wcgan.train.iteration import Players
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be written, or none that can be read."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was read: the tensors, and the facts beside them."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+    damaged: tuple[str, ...] = ()
+    """Newer checkpoints that had to be passed over, and why."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """All of the content under that name, or nothing new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CheckpointError(
+                f"no space left to write {path} ({len(content) / 2**20:.0f} MiB): free some and resume the run; "
+                f"the checkpoint before it is intact"
+            ) from error
+        raise
+
+
+def write_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    content = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    path = folder / f"{name}.safetensors"
+    write_atomically(path, content)
+    facts = {**facts, "bytes": len(content)}
+    facts["sha256"] = _digest(content, facts)
+    write_atomically(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    return path
+
+
+def _digest(content: bytes, facts: dict[str, Any]) -> str:
+    """Of the tensors and of the facts beside them."""
+    plain = json.dumps({k: v for k, v in facts.items() if k != "sha256"}, sort_keys=True)
+    digest = hashlib.sha256(content)
+    digest.update(plain.encode())
+    return digest.hexdigest()
+
+
+def keep_last(folder: Path, count: int, newest: int) -> None:
+    """Deletes all but the last `count` up to iteration `newest`, and what a killed process may have left.
+
+    Those past `newest` are damaged ones that a resumed run passed over: they must not count as good ones.
+    """
+    for path in [p for p in _numbered(folder) if int(p.stem) <= newest][count:]:
+        path.unlink(missing_ok=True)  # the JSON first: without it the tensors are no checkpoint
+    for path in folder.glob("*.safetensors"):
+        if path.stem.isdigit() and not path.with_suffix(".json").exists():
+            path.unlink(missing_ok=True)
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def _numbered(folder: Path) -> list[Path]:
+    """The JSON files of numbered checkpoints, newest first."""
+    return sorted((p for p in folder.glob("*.json") if p.stem.isdigit()), key=lambda p: int(p.stem), reverse=True)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """One checkpoint, checked against its hash."""
+    try:
+        facts = json.loads(path.with_suffix(".json").read_bytes())
+        content = path.with_suffix(".safetensors").read_bytes()
+        if _digest(content, facts) != facts["sha256"]:
+            raise CheckpointError(f"{path.name}: its content is not what was written ({len(content)} bytes)")
+        return Checkpoint(path.with_suffix(".safetensors"), load(content), facts)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{Path(error.filename).name} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{path.with_suffix('.json').name} is damaged") from None
+
+
+def read_newest(folder: Path) -> Checkpoint | None:
+    """The newest whole checkpoint; None where none was ever written."""
+    damaged: list[str] = []
+    for path in _numbered(folder):
+        try:
+            found = read_checkpoint(path)
+        except CheckpointError as error:
+            damaged.append(str(error))
+            continue
+        return Checkpoint(found.path, found.tensors, found.facts, tuple(damaged))
+    if damaged:
+        raise CheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(damaged)}")
+    return None
+
+
+# Players <-> tensors
+
+
+def players_to_tensors(players: Players) -> dict[str, Tensor]:
+    """Every tensor of the run under one flat namespace."""
+    tensors = {f"generator.{k}": v for k, v in players.generator.state_dict().items()}
+    tensors |= {f"discriminator.{k}": v for k, v in players.discriminator.state_dict().items()}
+    if players.average is not None:
+        tensors |= {f"average.{k}": v for k, v in players.average.state_dict().items()}
+    for name, optimizer in _optimizers(players):
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"{name}.{index}.{k}": v for k, v in state.items()}
+    return tensors
+
+
+def tensors_to_players(found: Checkpoint, players: Players) -> None:
+    """Puts a checkpoint's tensors back, in place."""
+    tensors_to_network(found, "generator", players.generator)
+    tensors_to_network(found, "discriminator", players.discriminator)
+    if players.average is not None:
+        tensors_to_network(found, "average", players.average)
+    for name, optimizer in _optimizers(players):
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in section(found.tensors, name).items():
+            index, _, entry = key.partition(".")
+            state.setdefault(int(index), {})[entry] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def tensors_to_network(found: Checkpoint, name: str, network: nn.Module) -> None:
+    try:
+        network.load_state_dict(section(found.tensors, name))
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{found.path} does not fit the run's config.yaml: put back the settings that it was trained with"
+        ) from error
+
+
+def section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
+
+
+def _optimizers(players: Players) -> list[tuple[str, Adam]]:
+    return [
+        ("generator_optimizer", players.generator_optimizer),
+        ("discriminator_optimizer", players.discriminator_optimizer),
+    ]
+
+
+def first_nonfinite(tensors: dict[str, Tensor]) -> str | None:
+    """The name of a tensor that holds NaN or Inf."""
+    return next((k for k, v in tensors.items() if v.is_floating_point() and not bool(torch.isfinite(v).all())), None)

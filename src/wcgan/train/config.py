@@ -1,0 +1,241 @@
+"""Everything that decides a run, in one frozen, typed object that is written beside its results."""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from wcgan.nets import DiscriminatorConfig, GeneratorConfig
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images."""
+
+    name: str = "digits"
+    """A data set's name, or a folder of images."""
+    folder: str | None = None
+    """Where the data sets lie; None for the usual place."""
+    resolution: int | None = None
+    """Side of the square images; None for the data set's own."""
+    strict: bool = False
+    """Whether a broken image is fatal instead of skipped."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How the two networks are trained."""
+
+    loss: Literal["hinge", "wasserstein"] = "hinge"
+    """Hinge goes with spectral normalisation, Wasserstein with a gradient penalty."""
+    gradient_penalty: float = 0.0
+    """Weight of the two-sided gradient penalty; 10 in the paper's GP runs."""
+    iterations: int = 50_000
+    """Generator updates."""
+    critic_steps: int = 5
+    """Discriminator updates for each of them."""
+    batch: int = 64
+    """Real images, and as many generated ones, in a discriminator update."""
+    generator_batch: int = 128
+    """Generated images in a generator update."""
+    learning_rate: float = 2e-4
+    """Of Adam, for both networks."""
+    beta1: float = 0.0
+    """Adam's first moment."""
+    beta2: float = 0.9
+    """Adam's second moment."""
+    schedule: Literal["linear", "constant", "drop"] = "linear"
+    """Learning rate: linearly to 0, constant, or a tenth from `drop_at` on."""
+    drop_at: int | None = None
+    """Iteration at which the schedule `drop` drops."""
+    class_weight_discriminator: float = 1.0
+    """Weight of ACGAN's cross-entropy on real images."""
+    class_weight_generator: float = 0.1
+    """Weight of ACGAN's cross-entropy on generated images."""
+    ema: float = 0.0
+    """Decay of an exponential moving average of the generator; 0 for none."""
+    seed: int = 0
+    """Of weights, noise, labels and the order of the data."""
+    log_every: int = 10
+    """Iterations between lines of metrics."""
+    sample_every: int = 500
+    """Iterations between grids of samples; 0 for none."""
+    checkpoint_every: int = 500
+    """Iterations between checkpoints."""
+    keep_checkpoints: int = 3
+    """How many of the last are kept."""
+    evaluate_every: int = 0
+    """Iterations between evaluations; 0 for none but the last."""
+    evaluate_images: int = 10_000
+    """Generated images in an evaluation."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda` or `cuda:N`."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Autocast; auto is bfloat16 on a GPU that has it."""
+    compile: Literal["auto", "yes", "no"] = "auto"
+    """`torch.compile`; auto is yes on a GPU."""
+    channels_last: Literal["auto", "yes", "no"] = "auto"
+    """Memory format; auto is yes on a GPU."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    generator: GeneratorConfig = field(default_factory=GeneratorConfig)
+    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    preset: str | None = None
+    """Name of the preset it began as."""
+
+    def __post_init__(self) -> None:
+        check_train(self.train)
+        d, g = self.discriminator, self.generator
+        if d.resolution != g.resolution:
+            raise ValueError(
+                f"generator.base and generator.widths give {g.resolution}x{g.resolution} images, "
+                f"discriminator.resolution is {d.resolution}; they must agree"
+            )
+        if d.channels != g.channels:
+            raise ValueError(
+                f"generator.channels is {g.channels}, discriminator.channels {d.channels}; they must agree"
+            )
+        if self.conditional and None not in (d.classes, g.classes) and d.classes != g.classes:
+            raise ValueError(f"generator.classes is {g.classes}, discriminator.classes {d.classes}; they must agree")
+
+    @property
+    def conditional(self) -> bool:
+        """Whether either network sees labels."""
+        return self.generator.conditional or self.discriminator.head != "plain"
+
+    @property
+    def classes(self) -> int | None:
+        return self.generator.classes or self.discriminator.classes
+
+
+def check_train(train: TrainConfig) -> None:
+    """Raises a ValueError that names the field, its value and what is allowed."""
+
+    def at_least(minimum: float, *names: str) -> None:
+        for name in names:
+            if getattr(train, name) < minimum:
+                raise ValueError(f"train.{name} must be at least {minimum}, got {getattr(train, name)}")
+
+    at_least(1, "iterations", "critic_steps", "log_every", "checkpoint_every", "keep_checkpoints")
+    at_least(2, "batch", "generator_batch")
+    at_least(10, "evaluate_images")  # the inception score is taken of ten parts
+    at_least(0, "gradient_penalty", "learning_rate", "sample_every", "evaluate_every", "seed")
+    at_least(0, "class_weight_discriminator", "class_weight_generator")
+    for name in ("beta1", "beta2", "ema"):
+        if not 0 <= getattr(train, name) < 1:
+            raise ValueError(f"train.{name} must be in [0, 1), got {getattr(train, name)}")
+    if (train.schedule == "drop") != (train.drop_at is not None):
+        raise ValueError(
+            f"train.drop_at goes with train.schedule=drop and nothing else, "
+            f"got schedule={train.schedule}, drop_at={train.drop_at}"
+        )
+
+
+# YAML and overrides
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    return {
+        f.name: config_to_dict(value)
+        if dataclasses.is_dataclass(value)
+        else list(value)
+        if isinstance(value, tuple)
+        else dict(value)
+        if isinstance(value, Mapping)
+        else value
+        for f in dataclasses.fields(config)
+        for value in [getattr(config, f.name)]
+    }
+
+
+def config_from_dict(values: dict[str, Any], kind: type = Config, path: str = "") -> Any:
+    """A config from plain values, each checked against its field's type."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{path.rstrip('.') or 'the config'} must be a mapping of fields, got {values!r}")
+    hints = typing.get_type_hints(kind)
+    known = [f.name for f in dataclasses.fields(kind)]
+    for name in values:
+        if name not in known:
+            raise ValueError(f"unknown field {path}{name}; known are {', '.join(path + k for k in known)}")
+    return kind(**{name: _typed(value, hints[name], f"{path}{name}") for name, value in values.items()})
+
+
+def _typed(value: Any, hint: Any, path: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        return config_from_dict(value, typing.cast(type, hint), f"{path}.")
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _typed(value, next(a for a in arguments if a is not type(None)), path)
+    if origin is Literal:
+        value = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+        if value not in arguments:
+            raise ValueError(f"{path} must be one of {', '.join(map(str, arguments))}, got {value!r}")
+        return value
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_typed(v, arguments[0], path) for v in value)
+    if origin is dict or hint is dict:
+        wanted: type = dict
+    else:
+        wanted = origin or hint
+    if wanted is float and isinstance(value, int | str) and not isinstance(value, bool):
+        with suppress(ValueError):
+            value = float(value)  # YAML takes 1e-4, without a dot, for a string
+    if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
+        raise ValueError(f"{path} must be {wanted.__name__}, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{path} must be a finite number, got {value}")
+    return value
+
+
+def config_to_yaml(config: Config) -> str:
+    return yaml.safe_dump(config_to_dict(config), sort_keys=False)
+
+
+def write_config(config: Config, path: Path) -> None:
+    path.write_text(config_to_yaml(config), encoding="utf-8")
+
+
+def read_config(path: Path) -> Config:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    config: Config = config_from_dict(values)
+    return config
+
+
+def override(config: Config, settings: Sequence[str]) -> Config:
+    """A copy with `section.field=value` settings applied; values are read as YAML."""
+    values = config_to_dict(config)
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        section, _, name = key.strip().partition(".")
+        if not equals or not name:
+            raise ValueError(f"--set takes section.field=value, such as train.iterations=1000; got {setting!r}")
+        if not isinstance(values.get(section), dict):
+            raise ValueError(
+                f"unknown section {section!r} in --set {setting}; known are data, generator, discriminator, train"
+            )
+        try:
+            values[section][name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"the value in --set {setting} is not YAML; put text with []{{}},: in quotes") from None
+    changed: Config = config_from_dict(values)
+    return changed

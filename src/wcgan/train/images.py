@@ -1,0 +1,44 @@
+"""From a generator's output to pictures a person can look at."""
+
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+
+def to_uint8(images: Tensor) -> Tensor:
+    """[-1, 1] -> 0..255: the inverse of dequantisation, which spreads value v over [v, v+1) / 128 - 1."""
+    return ((images.float() + 1) * 128).floor().clamp(0, 255).to(torch.uint8)
+
+
+def grid(images: Tensor, columns: int, border: int = 2) -> Tensor:
+    """`(N, C, H, W)` uint8 -> one picture `(C, rows H, columns W)`, filled row by row, on white."""
+    n, c, h, w = images.shape
+    rows = -(-n // columns)
+    picture = images.new_full((c, rows * (h + border) + border, columns * (w + border) + border), 255)
+    for i, image in enumerate(images):
+        top, left = (border + k * (size + border) for k, size in zip(divmod(i, columns), (h, w), strict=True))
+        picture[:, top : top + h, left : left + w] = image
+    return picture
+
+
+def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
+    """`(C, H, W)` uint8 with one or three channels."""
+    array = picture.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy()
+    image = Image.fromarray(array)
+    if scale > 1:
+        image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
+
+
+def write_images(images: Tensor, target: Path) -> None:
+    """A `.png`: all in one grid. Anything else: a folder of single images, which must not exist or be empty."""
+    if target.suffix.lower() == ".png":
+        write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
+        return
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"{target} exists already: name another folder, or a .png file for a grid")
+    for number, image in enumerate(images):
+        write_png(image, target / f"{number:06d}.png")

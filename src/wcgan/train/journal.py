@@ -1,0 +1,88 @@
+"""What a run writes down: lines of metrics, TensorBoard, grids of samples, the best state."""
+
+from pathlib import Path
+from typing import Any
+
+from wcgan.train.checkpoint import write_checkpoint
+from wcgan.train.config import Config
+from wcgan.train.hardware import Hardware
+from wcgan.train.images import grid, write_png
+from wcgan.train.iteration import Players, learning_rate
+from wcgan.train.parallel import Rank
+from wcgan.train.progress import Progress
+from wcgan.train.run import Run
+from wcgan.train.sampling import Sampler
+
+GRID_COLUMNS = 10
+
+
+class Journal:
+    """Writes for the first process of a run; the others keep silent."""
+
+    def __init__(
+        self, run: Run, config: Config, progress: Progress, rank: Rank, iteration: int, hardware: Hardware
+    ) -> None:
+        self.run, self.config, self.progress, self.silent = run, config, progress, not rank.first
+        self._mark: tuple[int, float] | None = None
+        self._board: Any = None
+        if not self.silent:
+            self._board = tensorboard(run.folder, iteration, progress)
+            self.event(iteration, "resumed" if iteration else "started", **hardware.describe(), processes=rank.count)
+
+    def event(self, iteration: int, what: str, **values: Any) -> None:
+        if not self.silent:
+            self.run.event(iteration, what, **values)
+
+    def losses(self, iteration: int, means: dict[str, float], seconds: float) -> None:
+        if self.silent:
+            return
+        settings = self.config.train
+        values: dict[str, float] = {
+            **means,
+            "learning_rate": learning_rate(settings, iteration - 1),
+            "images": iteration * settings.critic_steps * settings.batch,
+            "seconds": round(seconds, 3),
+        }
+        if self._mark is not None and seconds > self._mark[1]:
+            values["iterations_per_second"] = round((iteration - self._mark[0]) / (seconds - self._mark[1]), 3)
+        self._mark = (iteration, seconds)
+        self.run.record("train", iteration, **values)
+        self.progress.show({name.removeprefix("loss/"): value for name, value in means.items()})
+        for name, value in values.items():
+            self._scalar(name, value, iteration)
+
+    def samples(self, iteration: int, sampler: Sampler) -> None:
+        picture = grid(sampler.rows(GRID_COLUMNS), GRID_COLUMNS)
+        write_png(picture, self.run.samples / f"{iteration:07d}.png")
+        if self._board is not None:
+            self._board.add_image("samples", picture, iteration)
+
+    def scores(self, iteration: int, scores: dict[str, Any], players: Players) -> None:
+        """An evaluation; the generator with the lowest FID so far is kept as `best`."""
+        before = [v for v in self.run.lines() if v["kind"] == "evaluation" and v["iteration"] < iteration]
+        self.run.record("evaluation", iteration, **scores)
+        for name, value in scores.items():
+            if isinstance(value, int | float):
+                self._scalar(name, value, iteration)
+        fid = next((key for key in scores if key.startswith("FID")), None)
+        if fid is not None and all(scores[fid] < v.get(fid, float("inf")) for v in before):
+            tensors = {f"generator.{k}": v for k, v in players.sampler.state_dict().items()}
+            write_checkpoint(self.run.checkpoints, "best", tensors, {"iteration": iteration, fid: scores[fid]})
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def _scalar(self, name: str, value: float, iteration: int) -> None:
+        if self._board is not None:
+            self._board.add_scalar(name, value, iteration)
+
+
+def tensorboard(folder: Path, iteration: int, progress: Progress) -> Any:
+    """A TensorBoard writer that forgets what a resumed run will write again; None where it is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        progress.say("TensorBoard is not installed: its events are left out (pip install 'wcgan[train]')")
+        return None
+    return SummaryWriter(str(folder), purge_step=iteration + 1 if iteration else None)

@@ -1,0 +1,244 @@
+"""The training loop, read once from top to bottom."""
+
+import errno
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from wcgan._version import __version__
+from wcgan.data import Dataset
+from wcgan.train.checkpoint import (
+    CheckpointError,
+    first_nonfinite,
+    keep_last,
+    players_to_tensors,
+    read_newest,
+    tensors_to_players,
+    write_checkpoint,
+)
+from wcgan.train.config import Config
+from wcgan.train.hardware import Hardware, find_hardware
+from wcgan.train.iteration import Batches, Players, build_players, train_iteration
+from wcgan.train.journal import Journal
+from wcgan.train.parallel import Rank, process_group
+from wcgan.train.progress import Progress, progress_for
+from wcgan.train.run import Run
+from wcgan.train.sampling import Sampler
+
+Evaluator = Callable[[Sampler], dict[str, Any]]
+
+
+class DivergedError(ValueError):
+    """A loss that is no longer finite."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call of `train` ended."""
+
+    iteration: int
+    stopped_by: int | None = None
+    """The signal that ended it early, if any."""
+    first_process: bool = True
+    """Whether this process is the one that writes."""
+
+
+class StopRequest:
+    """SIGINT or SIGTERM, remembered until the loop can end at a good place."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def requested(self, rank: Rank) -> bool:
+        """Whether to stop now: all processes, or none."""
+        return rank.any(self.signal is not None)
+
+
+def train(config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None) -> Outcome:
+    """Trains from the newest checkpoint of the run, or from the start, to the end or to a signal."""
+    hardware = find_hardware(config.train, int(os.environ.get("LOCAL_RANK", "0")))
+    try:
+        with process_group(hardware.device) as rank, _signals() as stop:
+            return _train(config, dataset, run, hardware, rank, stop, evaluator)
+    except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
+        if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
+            batch = f"train.batch={config.train.batch} and train.generator_batch={config.train.generator_batch}"
+            raise ValueError(
+                f"{batch} do not fit into the memory of {hardware.device}: lower them with --set"
+            ) from error
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CheckpointError(
+                f"no space left in {run.folder}: free some and resume the run; its last checkpoint is intact"
+            ) from error
+        raise
+
+
+def _train(
+    config: Config,
+    dataset: Dataset,
+    run: Run,
+    hardware: Hardware,
+    rank: Rank,
+    stop: StopRequest,
+    evaluator: Evaluator | None,
+) -> Outcome:
+    settings, device = config.train, hardware.device
+    check_shares(config, rank)
+    players = build_players(config, device, hardware.channels_last, sync=rank.count > 1)
+    batches = batches_of(config, dataset, device, rank)
+    sampler = Sampler(players.sampler, dataset.classes)
+    with progress_for(settings.iterations, rank.first) as progress, ExitStack() as ending:
+        iteration, seconds_before = restore(players, run, rank, progress)
+        if iteration >= settings.iterations:
+            return Outcome(iteration, first_process=rank.first)
+        compile_players(players, config, hardware, progress)
+        journal = ending.enter_context(closing(Journal(run, config, progress, rank, iteration, hardware)))
+        healthy = torch.ones((), dtype=torch.bool, device=device)
+        began = time.monotonic()
+
+        while iteration < settings.iterations:
+            losses = train_iteration(players, batches, config, iteration, hardware.precision)
+            iteration += 1
+            healthy &= torch.stack([value.isfinite() for value in losses.values()]).all()
+            seconds = seconds_before + time.monotonic() - began
+            last = iteration == settings.iterations
+            logging, sampling, saving = (
+                last or (every > 0 and iteration % every == 0)
+                for every in (settings.log_every, settings.sample_every, settings.checkpoint_every)
+            )
+            stopping = stop.requested(rank)
+            evaluating = evaluator and (last or (settings.evaluate_every and iteration % settings.evaluate_every == 0))
+
+            if logging or saving or stopping:  # the only moments at which the host waits for the device
+                means = {name: rank.mean(value).item() for name, value in losses.items()}
+                unhealthy = rank.any(not healthy) or not all(map(math.isfinite, means.values()))
+                stop_if_diverged(unhealthy, means, players, journal, iteration, thorough=saving or stopping)
+                journal.losses(iteration, means, seconds)
+            if rank.first:
+                if sampling and settings.sample_every:
+                    journal.samples(iteration, sampler)
+                if evaluating and evaluator:
+                    journal.scores(iteration, evaluator(sampler), players)
+                if saving or stopping:
+                    save(players, run, config, dataset, iteration, seconds)
+            progress.advance(iteration)
+            if stopping and not last:
+                journal.event(iteration, "stopped", signal=stop.signal)
+                return Outcome(iteration, stop.signal or int(signal.SIGTERM), rank.first)
+        journal.event(iteration, "finished", seconds=round(seconds, 1))
+    return Outcome(iteration, first_process=rank.first)
+
+
+# What happens around an iteration
+
+
+def check_shares(config: Config, rank: Rank) -> None:
+    for name in ("batch", "generator_batch"):
+        size = getattr(config.train, name)
+        if size % rank.count:
+            raise ValueError(
+                f"train.{name}={size} cannot be shared equally by {rank.count} processes: "
+                f"set it to a multiple of {rank.count}"
+            )
+
+
+def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> Batches:
+    """The data, on the device where it fits into half of the free memory, else where it lies."""
+    images, labels = dataset.images, dataset.labels
+    if device.type == "cuda" and images.numel() < torch.cuda.mem_get_info(device)[0] / 2:
+        images, labels = images.to(device), None if labels is None else labels.to(device)
+    return Batches(
+        images,
+        labels if config.conditional else None,
+        config.classes if config.conditional else None,
+        config.generator.noise,
+        config.train.seed,
+        device,
+        rank,
+    )
+
+
+def restore(players: Players, run: Run, rank: Rank, progress: Progress) -> tuple[int, float]:
+    """Puts back the newest whole checkpoint -> its iteration and the seconds spent until then."""
+    found = read_newest(run.checkpoints)
+    iteration = 0 if found is None else int(found.facts["iteration"])
+    if rank.any(rank.mean(torch.tensor(float(iteration))).item() != iteration):
+        raise ValueError(f"the processes found different checkpoints in {run.folder}: it must be one that all share")
+    if rank.first:
+        run.forget_after(iteration)
+    if found is None:
+        return 0, 0.0
+    for reason in found.damaged:
+        progress.say(f"passed over a damaged checkpoint: {reason}; going on from {found.path.name}")
+    tensors_to_players(found, players)
+    return iteration, float(found.facts["seconds"])
+
+
+def compile_players(players: Players, config: Config, hardware: Hardware, progress: Progress) -> None:
+    if not hardware.compile:
+        return
+    players.generator.compile()
+    if config.train.gradient_penalty:
+        progress.say("the discriminator is not compiled: a gradient penalty differentiates it twice")
+    else:
+        players.discriminator.compile()
+
+
+def stop_if_diverged(
+    unhealthy: bool, means: dict[str, float], players: Players, journal: Journal, iteration: int, thorough: bool
+) -> None:
+    """Before anything is written: a state that is not finite must never become the last checkpoint.
+
+    Losses can be finite when the weights they lead to are not: `thorough`, before a checkpoint, looks at these too.
+    """
+    if not unhealthy and not thorough:
+        return
+    tensor = first_nonfinite(players_to_tensors(players))
+    if not unhealthy and tensor is None:
+        return
+    loss = next((name for name, value in means.items() if not math.isfinite(value)), "a loss") if unhealthy else None
+    good = read_newest(journal.run.checkpoints)
+    kept = f"the last good state is {good.path.name}" if good else "no checkpoint had been written yet"
+    where = f"; the first tensor with NaN or Inf is {tensor}" if loss and tensor else ""
+    journal.event(iteration, "diverged", loss=loss, tensor=tensor)
+    raise DivergedError(f"{loss or tensor} is no longer finite at iteration {iteration}{where}; {kept}")
+
+
+def save(players: Players, run: Run, config: Config, dataset: Dataset, iteration: int, seconds: float) -> None:
+    facts = {
+        "iteration": iteration,
+        "seconds": seconds,
+        "classes": list(dataset.classes),
+        "data": dataset.fingerprint,
+        "version": __version__,
+    }
+    write_checkpoint(run.checkpoints, f"{iteration:07d}", players_to_tensors(players), facts)
+    keep_last(run.checkpoints, config.train.keep_checkpoints, iteration)
+
+
+@contextmanager
+def _signals() -> Iterator[StopRequest]:
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def remember(number: int, frame: object) -> None:
+        stop.signal = number
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,84 @@
+"""Several processes, one run: `torchrun --nproc-per-node N -m wcgan train ...`.
+
+Each process takes an equal share of every global batch. Whitening statistics are shared inside the layers
+(`sync=True`); gradients are averaged here, in one sum over processes for each update. That, rather than
+`DistributedDataParallel`, because a gradient penalty differentiates twice, and because the networks then have the same
+names and state whatever runs them.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+LONGEST_WAIT = timedelta(hours=1)  # for the first process, which evaluates alone
+
+
+@dataclass(frozen=True)
+class Rank:
+    """This process among all."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.index == 0
+
+    def share(self, batch: Tensor) -> Tensor:
+        """This process's equal part of a global batch."""
+        size = batch.shape[0] // self.count
+        return batch[self.index * size : (self.index + 1) * size]
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """The mean of all processes' gradients, in place, by one sum."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if self.count == 1 or not gradients:
+            return
+        flat = torch.cat([g.flatten() for g in gradients])
+        dist.all_reduce(flat)
+        flat /= self.count
+        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean over processes of a scalar for the log."""
+        if self.count == 1:
+            return value
+        total = value.clone()
+        dist.all_reduce(total)
+        return total / self.count
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process raises its flag: a signal may reach only one of them. It waits for no GPU."""
+        if self.count == 1:
+            return flag
+        total = torch.tensor(float(flag))  # on the CPU, through gloo
+        dist.all_reduce(total)
+        return bool(total > 0)
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes, before a group is joined."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def process_group(device: torch.device) -> Iterator[Rank]:
+    """Joins the processes that `torchrun` started; a single process needs nothing."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        yield Rank()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=LONGEST_WAIT)
+    try:
+        yield Rank(dist.get_rank(), count)
+    finally:
+        dist.destroy_process_group()

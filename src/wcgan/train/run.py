@@ -1,0 +1,98 @@
+"""The folder of a run: it explains itself, and nothing in it runs code when read."""
+
+import json
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from wcgan.train.checkpoint import write_atomically
+from wcgan.train.config import Config, config_to_dict, config_to_yaml, read_config
+
+
+class Run:
+    """A run's folder: `config.yaml`, `metrics.jsonl`, `samples/`, `checkpoints/`, TensorBoard events, `report.html`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def samples(self) -> Path:
+        return self.folder / "samples"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    def config(self) -> Config:
+        if not self.folder.is_dir():
+            raise ValueError(f"{self.folder} is not there; name the folder of a run")
+        if not (self.folder / "config.yaml").is_file():
+            raise ValueError(f"{self.folder} is not the folder of a run: it has no config.yaml")
+        return read_config(self.folder / "config.yaml")
+
+    def record(self, kind: str, iteration: int, **values: Any) -> None:
+        """Appends a line to `metrics.jsonl`."""
+        line = json.dumps({"kind": kind, "iteration": iteration, **values})
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def event(self, iteration: int, what: str, **values: Any) -> None:
+        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self.record("event", iteration, what=what, time=time, **values)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What `metrics.jsonl` holds; a last line that was cut short is left out."""
+        if not self.metrics.exists():
+            return []
+        found = []
+        for line in self.metrics.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return found
+
+    def forget_after(self, iteration: int) -> None:
+        """Drops measurements past a checkpoint that a resumed run will make again; events stay."""
+        lines = [v for v in self.lines() if v["kind"] == "event" or v["iteration"] <= iteration]
+        temporary = self.metrics.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(v) + "\n" for v in lines), encoding="utf-8")
+        os.replace(temporary, self.metrics)
+
+
+def new_run(folder: Path, config: Config) -> Run:
+    """A fresh folder; one that holds anything is never written over."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists already: name another with --out, or go on with --resume")
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(folder)
+    write_atomically(folder / "config.yaml", config_to_yaml(config).encode())
+    return run
+
+
+def resumed_run(folder: Path, config: Config | None = None) -> tuple[Run, Config]:
+    """A folder to go on with, and its own config; a config that differs from it is refused."""
+    run = Run(folder)
+    own = run.config()
+    if config is not None and config != own:
+        differences = _differences(config_to_dict(own), config_to_dict(config))
+        raise ValueError(
+            f"{folder} was begun with another config ({'; '.join(differences)}): "
+            f"resume without a preset and --set, or begin a new run with another --out"
+        )
+    return run, own
+
+
+def _differences(own: dict[str, Any], other: dict[str, Any], path: str = "") -> list[str]:
+    found = []
+    for key, value in own.items():
+        if isinstance(value, dict) and isinstance(other.get(key), dict):
+            found += _differences(value, other[key], f"{path}{key}.")
+        elif value != other.get(key):
+            found.append(f"{path}{key} is {value}, not {other.get(key)}")
+    return found
