@@ -68,6 +68,7 @@ bench: $(VENV)/layers
 
 bench-train: $(VENV)/train
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/loader.py
 
 clean:
 	rm -rf $(VENV) site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

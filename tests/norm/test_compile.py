@@ -166,6 +166,14 @@ def test_an_exported_unconditional_layer_holds_standard_operators_only(name):
     assert all(name.startswith("aten.") for name in operators(program))
 
 
+@pytest.mark.parametrize("name", ["WC", "BN", "cWC"])
+def test_a_layer_without_running_statistics_can_be_exported(name):
+    layer = make_layer(name, track_running_stats=False).eval()
+    inputs = make_inputs(layer, 5, CHANNELS, 3, 2)
+    program = torch.export.export(layer, inputs)
+    torch.testing.assert_close(program.module()(*inputs), layer(*inputs), **EXACT)
+
+
 @pytest.mark.parametrize("name", ["WC", "cWC"])
 def test_an_exported_folded_layer_holds_standard_operators_only(name):
     layer = make_layer(name, momentum=0.5)

@@ -74,12 +74,12 @@ class WhiteningLayer(nn.Module):
             return torch.empty(shape, device=device, dtype=dtype) if self.track_running_stats else None
 
         count = torch.zeros((), dtype=torch.int64, device=device)
+        # Tensors first: torch.export miscounts buffers that are None and stand before others.
+        self.register_buffer("num_retried", count.clone(), persistent=False)
+        self.register_buffer("num_nonfinite", count.clone(), persistent=False)
         self.register_buffer("running_mean", buffer(d))
         self.register_buffer(self._second, buffer(*shapes[self._second]))
         self.register_buffer("num_batches_tracked", count if self.track_running_stats else None)
-        counts = self.whitening != "none"
-        self.register_buffer("num_retried", count.clone() if counts else None, persistent=False)
-        self.register_buffer("num_nonfinite", count.clone() if counts else None, persistent=False)
         self.register_buffer("_whitening", buffer(*blocks), persistent=False)
         self._whitening_key: tuple[int, int] | None = None
 
@@ -99,9 +99,8 @@ class WhiteningLayer(nn.Module):
     @torch.no_grad()
     def reset_running_stats(self) -> None:
         """Back to mean 0 and covariance I, with which whitening is the identity."""
-        if self.whitening != "none":
-            self.num_retried.zero_()
-            self.num_nonfinite.zero_()
+        self.num_retried.zero_()
+        self.num_nonfinite.zero_()
         if self.track_running_stats:
             self.running_mean.zero_()
             self.num_batches_tracked.zero_()
