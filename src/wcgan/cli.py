@@ -96,14 +96,20 @@ def presets() -> None:
 
 
 @app.command()
-def datasets(folder: Annotated[Path | None, typer.Option(help="Where the data sets lie.")] = None) -> None:
+def datasets(
+    folder: Annotated[Path | None, typer.Option(help="Where the data sets lie.")] = None,
+    download: Annotated[str | None, typer.Option(help="Bring this one from its official address.")] = None,
+) -> None:
     """List the data sets: what is there, what is missing and how to get it."""
-    from wcgan.data import describe
+    from wcgan import data
 
-    table = Table("data set", "here", "what", "how to get it")
-    for status in describe(folder):
-        table.add_row(status.name, "yes" if status.present else "no", status.what, status.how_to_get)
-    out.print(table)
+    if download is not None:
+        _say(f"{download}: {data.download(download, folder)}")
+        return
+    for status in data.describe(folder):
+        _say(f"{status.name:14} {'here   ' if status.present else 'missing'}  {status.what}")
+        if not status.present:
+            _say(f"{'':14} {status.how_to_get}")
 
 
 @app.command()

@@ -90,7 +90,7 @@ def test_a_missing_dataset_says_where_it_was_looked_for_and_how_to_get_it(tmp_pa
         load(name, folder=tmp_path)
     said = str(caught.value)
     assert said.startswith(f"{name} is not in {tmp_path} (looked for {SOURCES[name].folders[0]}")
-    assert ("register at" if name == "imagenet" else f'wcgan.data.download("{name}", "{tmp_path}")') in said
+    assert ("register at" if name == "imagenet" else f"wcgan datasets --download {name} --folder {tmp_path}") in said
     assert "\n" not in said
 
 

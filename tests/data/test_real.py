@@ -25,7 +25,9 @@ SETS = [
 
 def real(name: str) -> Path:
     if HOME is None or SOURCES[name].find(Path(HOME)) is None:
-        pytest.skip(f'{name} is not here: wcgan.data.download("{name}", FOLDER) brings it, then set WCGAN_DATA=FOLDER')
+        pytest.skip(
+            f"{name} is not here: `wcgan datasets --download {name} --folder FOLDER`, then set WCGAN_DATA=FOLDER"
+        )
     return Path(HOME)
 
 

@@ -74,7 +74,7 @@ class Source:
             unpack = f"unpack {first.name} in {root}"
             put = f"put {first.name} and the {others} that go with it in {root / first.unpacks_to}"
             return (
-                f'with a network, wcgan.data.download("{self.name}", "{root}") brings it ({size:,.0f} MB); '
+                f"with a network, `wcgan datasets --download {self.name} --folder {root}` brings it ({size:,.0f} MB); "
                 f"without one, {put if first.is_kept else unpack}"
             )
         return self.by_hand.format(folder=root / self.folders[0]) if self.folders else self.by_hand
