@@ -122,7 +122,7 @@ def compare(
 
     records = read_runs(runs)
     scores = score_names(records)
-    table = Table(*(Column(name, overflow="fold") for name in ("run", "normalization", "iterations", *scores)))
+    table = Table(*(Column(name, overflow="fold") for name in ("run", "variant", "iterations", *scores)))
     for record in records:
         figures = [score_to_text(record, name) for name in scores]
         table.add_row(record.name, record.variant, str(record.iteration), *figures)

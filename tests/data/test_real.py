@@ -26,7 +26,7 @@ SETS = [
 def real(name: str) -> Path:
     if HOME is None or SOURCES[name].find(Path(HOME)) is None:
         pytest.skip(
-            f"{name} is not here: `wcgan datasets --download {name} --folder FOLDER`, then set WCGAN_DATA=FOLDER"
+            f"{name} is not here: `wcgan datasets --download {name} --folder DIR`, then WCGAN_DATA=DIR"
         )
     return Path(HOME)
 

@@ -149,14 +149,15 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
     grad_color, grad_w = compose_pull_back(color, w.matrix, grad_map)
     grad_x = None
     if ctx.needs_input_grad[0]:
-        grad_sigma = torch.zeros_like(grad_w) if grad_covariance is None else grad_covariance
         grad_w = grad_w if grad_whitening is None else grad_w + grad_whitening
         grad_mu = -transposed_times(mapping, grad_shift).sum(0)
         grad_mu = grad_mu if grad_mean is None else grad_mu + grad_mean
+        given = [] if grad_covariance is None else [grad_covariance]
         if group:  # statistics are shared by all ranks: so are their gradients
-            grad_mu, grad_w, grad_sigma = _reduce(group, grad_mu, grad_w, grad_sigma)
+            grad_mu, grad_w, *given = _reduce(group, grad_mu, grad_w, *given)
         scale = _correction(whitening, count)
-        grad_sigma = grad_sigma + scale * KINDS[whitening].pull_back(covariance * scale, w, grad_w, eps, iterations)
+        grad_sigma = scale * KINDS[whitening].pull_back(covariance * scale, w, grad_w, eps, iterations)
+        grad_sigma = sum(given, grad_sigma)
         curvature = (grad_sigma + grad_sigma.mT) / (count - 1)
         # Second pass: Xbar = M^T Zbar + 2/(m-1) Sbar (X - mu) + mubar / m.
         grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, grad_mu.unsqueeze(0) / count)

@@ -53,7 +53,8 @@ class Journal:
 
     def samples(self, iteration: int, sampler: Sampler) -> None:
         picture = grid(sampler.rows(GRID_COLUMNS), GRID_COLUMNS)
-        write_png(picture, self.run.samples / f"{iteration:07d}.png")
+        scale = max(1, 64 // self.config.generator.resolution)  # small images are shown larger
+        write_png(picture, self.run.samples / f"{iteration:07d}.png", scale)
         if self._board is not None:
             self._board.add_image("samples", picture, iteration)
 

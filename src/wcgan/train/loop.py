@@ -28,7 +28,7 @@ from wcgan.train.config import Config
 from wcgan.train.hardware import Hardware, find_hardware
 from wcgan.train.iteration import Batches, Players, build_players, train_iteration
 from wcgan.train.journal import Journal
-from wcgan.train.parallel import Rank, process_group
+from wcgan.train.parallel import Rank, process_count, process_group
 from wcgan.train.progress import Progress, progress_for
 from wcgan.train.run import Run
 from wcgan.train.sampling import Sampler
@@ -64,9 +64,10 @@ class StopRequest:
 
 def train(config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None) -> Outcome:
     """Trains from the newest checkpoint of the run, or from the start, to the end or to a signal."""
+    check_shares(config, Rank(count=process_count()))
     hardware = find_hardware(config.train, int(os.environ.get("LOCAL_RANK", "0")))
     try:
-        with process_group(hardware.device) as rank, _signals() as stop:
+        with process_group(hardware.device) as rank, _signals() as stop, _quiet_threads():
             return _train(config, dataset, run, hardware, rank, stop, evaluator)
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
@@ -78,7 +79,7 @@ def train(config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | Non
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise CheckpointError(
-                f"no space left in {run.folder}: free some and resume the run; its last checkpoint is intact"
+                f"no space left in {run.folder}: free some and resume the run; checkpoints already written are intact"
             ) from error
         raise
 
@@ -93,7 +94,6 @@ def _train(
     evaluator: Evaluator | None,
 ) -> Outcome:
     settings, device = config.train, hardware.device
-    check_shares(config, rank)
     players = build_players(config, device, hardware.channels_last, sync=rank.count > 1)
     batches = batches_of(config, dataset, device, rank)
     sampler = Sampler(players.sampler, dataset.classes)
@@ -242,3 +242,14 @@ def _signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _quiet_threads() -> Iterator[None]:
+    """TensorBoard's thread prints the error of a full disk that its next caller is given anyway."""
+    before = threading.excepthook
+    threading.excepthook = lambda thread: None if isinstance(thread.exc_value, OSError) else before(thread)
+    try:
+        yield
+    finally:
+        threading.excepthook = before

@@ -63,6 +63,11 @@ class Rank:
         return bool(total > 0)
 
 
+def process_count() -> int:
+    """How many processes `torchrun` started, before a group is joined."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def is_first_process() -> bool:
     """Whether this process is the one that writes, before a group is joined."""
     return int(os.environ.get("RANK", "0")) == 0
@@ -71,7 +76,7 @@ def is_first_process() -> bool:
 @contextmanager
 def process_group(device: torch.device) -> Iterator[Rank]:
     """Joins the processes that `torchrun` started; a single process needs nothing."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
+    count = process_count()
     if count == 1:
         yield Rank()
         return
