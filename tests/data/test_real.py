@@ -25,9 +25,7 @@ SETS = [
 
 def real(name: str) -> Path:
     if HOME is None or SOURCES[name].find(Path(HOME)) is None:
-        pytest.skip(
-            f"{name} is not here: `wcgan datasets --download {name} --folder DIR`, then WCGAN_DATA=DIR"
-        )
+        pytest.skip(f"{name} is not here: `wcgan datasets --download {name} --folder DIR`, then WCGAN_DATA=DIR")
     return Path(HOME)
 
 

@@ -1,0 +1,263 @@
+"""Seconds of a training iteration of the CIFAR-10 networks, as ratios to batch normalisation, and where they go.
+
+    python benchmarks/train.py [--device cpu|cuda] [--width N] [--rounds N] [--threads N] [--set SECTION.FIELD=VALUE]
+    torchrun --nproc-per-node 2 benchmarks/train.py ...     also counts and times what the processes exchange
+
+The paper's set-ups with spectral normalisation, on synthetic images: plain for BN and WC, with a projection
+discriminator for cBN and cWC. On a GPU the networks are as wide as the paper's and run as `wcgan train` runs them
+(`--set train.precision=float32 --set train.compile=no` for the paper's way); on the CPU, where that takes minutes an
+iteration, all widths are 32. The four take turns within one run: a round times each once, the next starts with another,
+and the fastest round counts, since other processes can only add to it. With `--threads 1` the thread's own processor
+time is taken, to which a busy machine adds little.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from wcgan.data import Dataset
+from wcgan.experiments import preset
+from wcgan.train.config import Config, override
+from wcgan.train.hardware import find_hardware
+from wcgan.train.iteration import build_players, train_iteration
+from wcgan.train.loop import batches_of, compile_players
+from wcgan.train.parallel import Rank, process_group
+from wcgan.train.progress import Progress
+
+PEERS = {
+    "BN": "cifar10/WC SN + ResNet",
+    "WC": "cifar10/WC SN + ResNet",
+    "cBN": "cifar10/cWC SN + Proj. Discr.",
+    "cWC": "cifar10/cWC SN + Proj. Discr.",
+}
+BASELINES = {"WC": "BN", "cWC": "cBN"}
+IMAGES, CLASSES, SIDE = 10_000, 10, 32
+WIDTH_ON_CPU, ROUNDS, WARM_UP = 32, 5, 2
+REPEATS_ON_CUDA = 5  # iterations in a timing: one is too short
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One peer; seconds of an iteration in the fastest round.
+
+    Attributes:
+        seconds: all of it.
+        data: real images, of all updates of the discriminator.
+        discriminator: its updates, with the images generated for them.
+        generator: its update.
+        calls: sums over processes in an iteration; 0 for a single process.
+        sent: bytes in them.
+        exchange: seconds of the same sums one after the other, with nothing between them.
+    """
+
+    peer: str
+    seconds: float
+    data: float
+    discriminator: float
+    generator: float
+    calls: int = 0
+    sent: int = 0
+    exchange: float = 0.0
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is timed for a peer; each takes the number of an iteration."""
+
+    iteration: Callable[[int], object]
+    short_iteration: Callable[[int], object]
+    data: Callable[[int], object]
+    critic_steps: int
+
+    def __iter__(self) -> Any:
+        return iter((self.iteration, self.short_iteration, self.data))
+
+
+def peer_config(name: str, width: int | None, settings: list[str]) -> Config:
+    """The paper's set-up with another normalisation, and all widths alike unless they are the paper's."""
+    config = preset(PEERS[name])
+    g, d = replace(config.generator, normalization=name), config.discriminator
+    if width is not None:
+        g, d = replace(g, widths=(width,) * len(g.widths)), replace(d, widths=(width,) * len(d.widths))
+    return override(replace(config, generator=g, discriminator=d), settings)
+
+
+def synthetic_data() -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(0, CLASSES, (IMAGES,), generator=generator)
+    return Dataset(images, labels, tuple(map(str, range(CLASSES))), "synthetic", "train", "synthetic")
+
+
+def make_steps(config: Config, dataset: Dataset, device: str, rank: Rank) -> Steps:
+    train = config.train
+    hardware = find_hardware(replace(train, device=device), int(os.environ.get("LOCAL_RANK", "0")))
+    players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
+    batches = batches_of(config, dataset, hardware.device, rank)
+    compile_players(players, config, hardware, Progress())
+    short = replace(config, train=replace(train, critic_steps=1))
+
+    def data(iteration: int) -> None:
+        for critic in range(train.critic_steps):
+            batches.real(iteration * train.critic_steps + critic, train.batch)
+
+    return Steps(
+        lambda i: train_iteration(players, batches, config, i, hardware.precision),
+        lambda i: train_iteration(players, batches, short, i, hardware.precision),
+        data,
+        train.critic_steps,
+    )
+
+
+def step_to_seconds(step: Callable[[int], object], number: int, device: str, rank: Rank) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    own_time = device == "cpu" and rank.count == 1 and torch.get_num_threads() == 1
+    clock, repeats = time.thread_time if own_time else time.perf_counter, REPEATS_ON_CUDA if device == "cuda" else 1
+    begin = clock()
+    for repeat in range(repeats):
+        step(number * repeats + repeat)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (clock() - begin) / repeats
+
+
+def times_to_measurement(peer: str, whole: float, short: float, data: float, critic_steps: int) -> Measurement:
+    """Where an iteration's time goes, from an iteration with one update of the discriminator in place of several.
+
+    The difference is what an update of the discriminator takes, with its data and its generated images; what is left
+    of the short iteration is the generator's. Nothing is inserted into the code that is measured, and on a GPU nothing
+    is made to wait. Whitening is in both, and is what the same networks with batch normalisation do without.
+    """
+    update = (whole - short) / (critic_steps - 1) if critic_steps > 1 else 0.0
+    return Measurement(peer, whole, data, critic_steps * update - data, short - update)
+
+
+class Wire:
+    """Counts the sums over processes while it is in place."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, torch.dtype, torch.device]] = []
+
+    def __enter__(self) -> "Wire":
+        self._send = send = dist.all_reduce
+
+        def count(values: Tensor, *args: Any, **kwargs: Any) -> Any:
+            self.sent.append((values.numel(), values.dtype, values.device))
+            return send(values, *args, **kwargs)
+
+        dist.all_reduce = count  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        dist.all_reduce = self._send
+
+    def replay(self) -> Callable[[int], object]:
+        """A step that makes the same sums with nothing between them."""
+        tensors = [torch.zeros(count, dtype=dtype, device=device) for count, dtype, device in self.sent]
+
+        def step(_: int) -> None:
+            for values in tensors:
+                dist.all_reduce(values)
+
+        return step
+
+
+def measure(configs: dict[str, Config], device: str, rounds: int, rank: Rank) -> list[Measurement]:
+    """All peers in turns; a peer's time is its fastest."""
+    dataset = synthetic_data()
+    steps = {name: make_steps(config, dataset, device, rank) for name, config in configs.items()}
+    wires = {name: Wire() for name in steps}
+    replays: dict[str, Callable[[int], object]] = {}
+    for name, parts in steps.items():
+        for part in parts:
+            for number in range(WARM_UP):
+                part(number)
+        with wires[name]:
+            parts.iteration(WARM_UP)
+        replays[name] = wires[name].replay()
+    times: dict[str, list[list[float]]] = {name: [] for name in steps}
+    names = list(steps)
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            timed = [*steps[name], *([replays[name]] if rank.count > 1 else [])]
+            times[name].append([step_to_seconds(step, WARM_UP + turn, device, rank) for step in timed])
+    rows = []
+    for name in names:
+        whole, short, data, *exchange = (min(column) for column in zip(*times[name], strict=True))
+        row = times_to_measurement(name, whole, short, data, steps[name].critic_steps)
+        sent = sum(count * dtype.itemsize for count, dtype, _ in wires[name].sent)
+        rows.append(replace(row, calls=len(wires[name].sent), sent=sent, exchange=sum(exchange)))
+    return rows
+
+
+def print_tables(rows: list[Measurement]) -> None:
+    found = {row.peer: row for row in rows}
+    print(f"\n{'':6}{'s/iteration':>12}{'ratio':>8} to{'':4}{'data':>8}{'D':>8}{'G':>8}{'whitening':>12}")
+    for row in rows:
+        baseline = BASELINES.get(row.peer, row.peer)
+        shares = "".join(f"{part / row.seconds:8.1%}" for part in (row.data, row.discriminator, row.generator))
+        ratio = row.seconds / found[baseline].seconds
+        whitening = f"{1 - 1 / ratio:12.1%}" if row.peer in BASELINES else f"{'-':>12}"
+        print(f"{row.peer:6}{row.seconds:12.4f}{ratio:8.2f} {baseline:6}{shares}{whitening}")
+    print("data, D and G add up; whitening is the part of D and G that batch normalisation does without")
+    print("the paper: WC/BN = 1.32, at full width on a Titan X")
+    if any(row.calls for row in rows):
+        print(f"\n{'':6}{'sums':>6}{'MB':>10}{'ms alone':>10}{'of the iteration':>18}")
+        for row in rows:
+            share = row.exchange / row.seconds
+            print(f"{row.peer:6}{row.calls:6}{row.sent / 1e6:10.2f}{1e3 * row.exchange:10.2f}{share:18.1%}")
+    print("\nimages per second of the loader, cold and warm: python benchmarks/loader.py")
+
+
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=default)
+    parser.add_argument("--width", type=int, metavar="N", help=f"of all layers; {WIDTH_ON_CPU} on the CPU, else full")
+    parser.add_argument("--full", action="store_true", help="the paper's widths on the CPU too")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads on the CPU; PyTorch's choice by default")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.FIELD=VALUE")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="writes the measurements as JSON")
+    chosen = parser.parse_args(arguments)
+    if chosen.width is None and chosen.device == "cpu" and not chosen.full:
+        chosen.width = WIDTH_ON_CPU
+    return chosen
+
+
+def main(arguments: list[str] | None = None) -> None:
+    chosen = parse_arguments(arguments)
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    configs = {name: peer_config(name, chosen.width, chosen.settings) for name in PEERS}
+    train = configs["BN"].train
+    hardware = find_hardware(replace(train, device=chosen.device), int(os.environ.get("LOCAL_RANK", "0")))
+    with process_group(hardware.device) as rank:
+        rows = measure(configs, chosen.device, chosen.rounds, rank)
+    if not rank.first:
+        return
+    facts = {
+        **hardware.describe(),
+        "width": "full" if chosen.width is None else str(chosen.width),
+        "updates": f"{train.critic_steps} of D on {train.batch} + {train.batch}, 1 of G on {train.generator_batch}",
+        "processes": str(rank.count),
+    }
+    print(*(f"{name}: {value}" for name, value in facts.items()), sep="; ")
+    print_tables(rows)
+    if chosen.out:
+        chosen.out.write_text(json.dumps({**facts, "measurements": [asdict(row) for row in rows]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""The command line: what it prints, and one sentence with exit code 2 for what a user can mend."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.data.cases import save
+from tests.end_to_end.cases import training, write_photos
+
+import wcgan
+from wcgan import cli
+from wcgan.experiments import PRESETS
+from wcgan.train import Run
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A folder of its own to stand in, with cache and data folders beside what a command may write."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("WCGAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WCGAN_DATA", str(tmp_path / "data"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path / "here"
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs `wcgan ...` -> exit code, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["wcgan", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        captured = capsys.readouterr()
+        return end.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of three iterations on three classes of 8 x 8 colour images."""
+    from wcgan.experiments import configure, start
+
+    folder = tmp_path_factory.mktemp("trained")
+    arguments = training(write_photos(folder / "photos"), folder / "run", iterations=3)
+    settings = [arguments[i + 1] for i, argument in enumerate(arguments) if argument == "--set"]
+    start(configure("digits/cWC", str(folder / "photos"), settings=settings), folder / "run")
+    return folder / "run"
+
+
+def everything(folder):
+    return {path: path.read_bytes() if path.is_file() else None for path in Path(folder).rglob("*")}
+
+
+def assert_refused(result, *parts):
+    code, out, err = result
+    assert code == 2
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.startswith("wcgan: ")
+    assert err.count("\n") == 1
+    assert [part for part in parts if part not in err] == []
+
+
+# Commands that end well
+
+
+def test_presets_lists_every_preset_and_writes_nothing(command, place):
+    code, out, _ = command("presets")
+    assert code == 0
+    assert [name for name in PRESETS if name not in out] == []
+    assert "450,000" in out
+    assert list(place.iterdir()) == []
+
+
+def test_datasets_says_what_is_here_and_how_to_get_the_rest(command, place):
+    code, out, _ = command("datasets")
+    assert code == 0
+    state = {line.split()[0]: line.split()[1] for line in out.splitlines() if not line.startswith(" ")}
+    assert state["digits"] == "here"
+    assert state["mnist"] == state["imagenet"] == "missing"
+    assert str(place.parent / "data" / "mnist") in out
+    assert list(place.iterdir()) == []
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(command, place):
+    code, out, _ = command("train", "--dry-run", "--set", "train.iterations=60", "--set", "train.device=cpu")
+    assert code == 0
+    assert "1438 images of 1x16x16, 10 classes" in out
+    assert "60 iterations" in out
+    assert list(place.parent.rglob("*")) == [place]
+
+
+def test_a_dry_run_of_a_run_to_resume_trains_nothing(command, trained):
+    before = everything(trained)
+    code, out, _ = command("train", "--resume", "--dry-run", "--out", trained)
+    assert code == 0
+    assert "3 iterations" in out
+    assert everything(trained) == before
+
+
+def test_training_on_a_folder_of_images_leaves_a_run_to_sample_from(command, place):
+    photos = write_photos(place.parent / "photos", side=16)
+    sizes = ("--set", "generator.widths=[6, 6]", "--set", "discriminator.resolution=16")
+    code, out, err = command(*training(photos, place / "run", iterations=4, sample_every=2), *sizes)
+    assert (code, "Traceback" in err) == (0, False)
+    assert f"finished at iteration 4: {place}/run" in out
+    names = {path.name for path in (place / "run").iterdir() if "tfevents" not in path.name}
+    assert names == {"config.yaml", "metrics.jsonl", "samples", "checkpoints", "report.html"}
+    assert [path for path in (place / "run").iterdir() if "tfevents" in path.name]
+
+    code, out, _ = command("sample", place / "run", "-n", 6, "--classes", "2,0", "--seed", 5, "--out", "drawn")
+    assert (code, out.strip()) == (0, "6 images: drawn")
+    files = sorted((place / "drawn").iterdir())
+    expected = wcgan.load(place / "run").sample(6, classes=[2, 0], seed=5)
+    drawn = [np.asarray(Image.open(path).convert("RGB")).transpose(2, 0, 1) for path in files]
+    assert np.array_equal(np.stack(drawn), expected.numpy())
+
+
+def test_resuming_goes_on_with_a_runs_own_config(command, place):
+    photos = write_photos(place.parent / "photos")
+    assert command(*training(photos, "run", iterations=3))[0] == 0
+    config = place / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("iterations: 3", "iterations: 5"))
+    code, out, _ = command("train", "--resume", "--out", "run")
+    assert code == 0
+    assert "finished at iteration 5: run" in out
+    lines = [line["iteration"] for line in Run(place / "run").lines() if line["kind"] == "train"]
+    assert lines == [1, 2, 3, 4, 5]
+
+
+def test_resuming_a_finished_run_ends_well(command, trained):
+    code, out, _ = command("train", "--resume", "--out", trained)
+    assert (code, "finished at iteration 3" in out) == (0, True)
+
+
+def test_a_sample_is_one_picture_beside_the_run_unless_said_otherwise(command, trained):
+    code, out, _ = command("sample", trained, "-n", 4, "--seed", 9)
+    assert (code, out.strip()) == (0, f"4 images: {trained}/sample-9.png")
+    with Image.open(trained / "sample-9.png") as picture:
+        assert picture.size == (2 * 10 + 2, 2 * 10 + 2)
+
+
+def test_runs_are_compared_on_one_page(command, trained, place):
+    code, out, _ = command("compare", trained, trained, "--out", "page.html")
+    assert code == 0
+    assert out.splitlines()[-1] == "report: page.html"
+    assert "<html" in (place / "page.html").read_text()
+
+
+# What a user can mend
+
+
+def test_an_unknown_preset(command, place):
+    assert_refused(command("train", "digits/CW"), "unknown preset 'digits/CW'", "`wcgan presets` lists them")
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        ("train.iterations", ["section.field=value"]),
+        ("train.iteration=3", ["unknown field train.iteration", "train.iterations"]),
+        ("train.iterations=0", ["train.iterations must be at least 1, got 0"]),
+        ("train.loss=[", ["train.loss=[", "not YAML"]),
+        ("train.device=cuda:99", ["there is no GPU cuda:99 on this machine", "auto or cpu"]),
+        ("train.device=tpu", ["the device must be auto, cpu, cuda or cuda:N, got 'tpu'"]),
+    ],
+)
+def test_a_setting_that_cannot_be(command, place, setting, parts):
+    assert_refused(command("train", "--set", setting), *parts)
+    assert list(place.iterdir()) == []
+
+
+def test_a_dataset_that_is_not_there(command, place):
+    assert_refused(command("train", "mnist/WC"), "mnist is not in", str(place.parent / "data"))
+    assert_refused(command("train", "--data", "nowhere"), "nowhere is neither a folder nor a dataset", "digits, mnist")
+    assert list(place.iterdir()) == []
+
+
+def images_of(folder, *shapes, classes=2):
+    for number, (height, width) in enumerate(shapes):
+        image = np.random.default_rng(number).integers(0, 256, (3, height, width), np.uint8)
+        name = f"class {number % classes}" if classes else "."
+        save(folder / name / f"{number}.png", image)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("shapes", "classes", "parts"),
+    [
+        ([(30, 30)] * 4, 2, ["images of 30x30 do not fit", "--set data.resolution=SIZE"]),
+        ([(16, 32)] * 4, 2, ["the images are 16x32; square ones are needed"]),
+        ([(16, 16), (16, 18)], 2, ["several sizes, 16x16 (", "18x16 ("]),
+        ([(16, 16)] * 4, 1, ["needs several classes; photos has 1", "sub-folder"]),
+        ([(16, 16)] * 4, 0, ["needs several classes; photos has none", "unconditional preset"]),
+    ],
+    ids=["size", "not square", "mixed sizes", "one class", "no classes"],
+)
+def test_images_that_do_not_fit(command, place, shapes, classes, parts):
+    photos = images_of(place.parent / "photos", *shapes, classes=classes)
+    assert_refused(command("train", "--data", photos, "--out", "run", "--set", "train.device=cpu"), *parts)
+    assert list(place.iterdir()) == []
+
+
+def test_a_folder_without_images(command, place):
+    (place.parent / "photos").mkdir()
+    assert_refused(command("train", "--data", place.parent / "photos"), "holds no images")
+    assert list(place.iterdir()) == []
+
+
+def test_a_broken_image_where_none_is_allowed(command, place):
+    photos = images_of(place.parent / "photos", *[(8, 8)] * 4)
+    (photos / "class 0" / "broken.png").write_bytes(b"not an image")
+    assert_refused(command("train", "--data", photos, "--strict"), "cannot be read", "broken.png")
+    assert list(place.iterdir()) == []
+
+
+def test_a_run_folder_that_exists(command, trained):
+    before = everything(trained)
+    result = command(*training(trained.parent / "photos", trained, iterations=3))
+    assert_refused(result, f"{trained} exists already: name another with --out, or go on with --resume")
+    assert everything(trained) == before
+
+
+def test_resuming_with_another_config(command, trained):
+    before = everything(trained)
+    result = command(*training(trained.parent / "photos", trained, iterations=4), "--resume")
+    assert_refused(result, "was begun with another config (train.iterations is 3, not 4)", "begin a new run")
+    assert everything(trained) == before
+
+
+@pytest.mark.parametrize("arguments", [("train", "--resume", "--out"), ("sample",), ("compare",)], ids=lambda a: a[0])
+def test_what_is_not_a_run(command, place, arguments):
+    assert_refused(command(*arguments, place / "nowhere"), "nowhere")
+    (place / "empty").mkdir()
+    assert_refused(command(*arguments, place / "empty"), "empty")
+    assert [path.name for path in place.iterdir()] == ["empty"]
+
+
+@pytest.mark.parametrize("out", ["file/run", "/proc/nowhere/run"])
+def test_a_run_folder_that_cannot_be_made(command, place, out):
+    (place / "file").write_text("mine")
+    photos = write_photos(place.parent / "photos")
+    assert_refused(command(*training(photos, out)), out.partition("/run")[0], "cannot be used")
+    assert everything(place) == {place / "file": b"mine"}
+
+
+def test_a_batch_too_large_for_memory(command, place, monkeypatch):
+    from wcgan.train import loop
+
+    def fail(*arguments):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(loop, "train_iteration", fail)
+    result = command(*training(write_photos(place.parent / "photos"), "run"))
+    assert_refused(result, "train.batch=4 and train.generator_batch=4 do not fit into the memory", "lower them")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--classes", "three"], ["--classes takes numbers such as 3,7; got 'three'"]),
+        (["--classes", ""], ["--classes takes numbers"]),
+        (["--classes", "0,3"], ["class 3 is out of range: this generator has classes 0 to 2"]),
+        (["-n", "0"], ["count must be at least 1, got 0"]),
+        (["--checkpoint", "7"], ["has no checkpoint 7", "it has 0000003"]),
+        (["--device", "cuda:99"], ["there is no GPU cuda:99"]),
+        (["--out", "."], ["exists already: name another folder"]),
+        (["--out", "file/drawn.png"], ["file", "cannot be used"]),
+    ],
+    ids=lambda value: value[0] if value[0].startswith("-") else "",
+)
+def test_samples_that_cannot_be_drawn(command, trained, place, arguments, parts):
+    (place / "file").write_text("mine")
+    before = everything(trained)
+    assert_refused(command("sample", trained, *arguments), *parts)
+    assert everything(trained) == before
+    assert everything(place) == {place / "file": b"mine"}
+
+
+def test_classes_of_a_generator_without_any(command, place):
+    photos = images_of(place.parent / "photos", *[(8, 8)] * 4, classes=0)
+    plain = ("--set", "generator.normalization=WC", "--set", "discriminator.head=plain")
+    assert command(*training(photos, "run", iterations=2), *plain)[0] == 0
+    assert_refused(command("sample", "run", "--classes", "1"), "this generator (WC) has no classes")
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    from wcgan import experiments
+
+    def fail(*arguments):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(sys, "argv", ["wcgan", "train"])
+    monkeypatch.setattr(experiments, "configure", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main()

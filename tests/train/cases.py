@@ -1,0 +1,100 @@
+"""Tiny networks, data and runs, shared by the tests of training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wcgan.data import Dataset
+from wcgan.nets import DiscriminatorConfig, GeneratorConfig
+from wcgan.norm import VARIANTS
+from wcgan.train import Config, DataConfig, Run, TrainConfig, new_run
+from wcgan.train.checkpoint import players_to_tensors, read_newest
+from wcgan.train.iteration import Batches, Players, build_players
+
+CPU = torch.device("cpu")
+CLASSES = 3
+SIDE = 8
+
+
+def tiny_config(normalization: str = "cWC", head: str = "projection", **train: Any) -> Config:
+    """A generator and a discriminator of width 4 on 8 x 8 images of one channel."""
+    settings = {
+        "iterations": 6,
+        "critic_steps": 1,
+        "batch": 4,
+        "generator_batch": 4,
+        "log_every": 1,
+        "sample_every": 0,
+        "checkpoint_every": 2,
+        "device": "cpu",
+        **train,
+    }
+    classes = CLASSES if VARIANTS[normalization].conditional or head != "plain" else None
+    return Config(
+        DataConfig(),
+        GeneratorConfig(widths=(4,), noise=6, normalization=normalization, channels=1, classes=classes),
+        DiscriminatorConfig(
+            widths=(4, 4),
+            downsample=1,
+            head=head,
+            channels=1,
+            classes=classes,
+            resolution=SIDE,
+            spectral_norm=not settings.get("gradient_penalty"),
+        ),
+        TrainConfig(**settings),
+    )
+
+
+def with_discriminator(config: Config, **fields: Any) -> Config:
+    return replace(config, discriminator=replace(config.discriminator, **fields))
+
+
+def tiny_data(count: int = 10, labels: bool = True, side: int = SIDE, channels: int = 1) -> Dataset:
+    images = torch.randint(0, 256, (count, channels, side, side), generator=torch.Generator().manual_seed(1))
+    classes = tuple("abc") if labels else ()
+    return Dataset(
+        images.to(torch.uint8), torch.arange(count) % CLASSES if labels else None, classes, "tiny", "train", "tiny"
+    )
+
+
+def tiny_batches(config: Config, data: Dataset | None = None, **fields: Any) -> Batches:
+    data = data or tiny_data()
+    labels = data.labels if config.conditional else None
+    return Batches(data.images, labels, config.classes, config.generator.noise, config.train.seed, CPU, **fields)
+
+
+def tiny_players(config: Config) -> Players:
+    return build_players(config, CPU)
+
+
+def tiny_run(folder: Path, config: Config) -> Run:
+    return new_run(folder, config)
+
+
+def snapshot(players: Players) -> dict[str, Tensor]:
+    """Every tensor of the players, copied."""
+    return {name: value.clone() for name, value in players_to_tensors(players).items()}
+
+
+def last_tensors(run: Run) -> dict[str, Tensor]:
+    found = read_newest(run.checkpoints)
+    assert found is not None
+    return found.tensors
+
+
+def different(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
+    """Names of tensors that are not the same bits in both, or not in both."""
+    shared = one.keys() & other.keys()
+    return sorted((one.keys() ^ other.keys()) | {name for name in shared if not same_bits(one[name], other[name])})
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return one.contiguous().numpy().tobytes() == other.contiguous().numpy().tobytes()

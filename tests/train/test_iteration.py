@@ -1,0 +1,278 @@
+"""One iteration: who moves when, which games run, what the average is."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.train.cases import (
+    different,
+    snapshot,
+    tiny_batches,
+    tiny_config,
+    tiny_data,
+    tiny_players,
+    with_discriminator,
+)
+
+from wcgan.norm import VARIANTS
+from wcgan.train import Config, TrainConfig
+from wcgan.train import iteration as module
+from wcgan.train.iteration import learning_rate, train_iteration, update_average
+
+GAMES = {
+    "hinge": {"loss": "hinge"},
+    "wasserstein": {"loss": "wasserstein", "gradient_penalty": 10.0},
+}
+
+
+def run_iteration(config, iteration=0, players=None, precision=torch.float32):
+    players = players or tiny_players(config)
+    return players, train_iteration(players, tiny_batches(config), config, iteration, precision)
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """Each update of a network, with its loss and what was changed by it."""
+    seen = []
+    original = module.update
+
+    def watched(optimizer, loss, network, rank):
+        before = {name: value.detach().clone() for name, value in network.named_parameters()}
+        original(optimizer, loss, network, rank)
+        changed = [name for name, value in network.named_parameters() if not torch.equal(value, before[name])]
+        seen.append((type(network).__name__, loss.detach(), changed))
+
+    monkeypatch.setattr(module, "update", watched)
+    return seen
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_critic_steps_are_counted(steps, updates):
+    run_iteration(tiny_config(critic_steps=steps))
+    assert [name for name, _, _ in updates] == ["Discriminator"] * steps + ["Generator"]
+
+
+def test_a_discriminator_update_changes_no_parameter_of_the_generator(monkeypatch):
+    config = tiny_config(class_weight_generator=0.0)
+    players = tiny_players(config)
+    before = {name: value.clone() for name, value in players.generator.named_parameters()}
+    monkeypatch.setattr(players.generator_optimizer, "step", lambda: None)
+    run_iteration(config, players=players)
+    assert [n for n, value in players.generator.named_parameters() if not torch.equal(value, before[n])] == []
+
+
+def test_a_generator_update_changes_no_parameter_of_the_discriminator(monkeypatch):
+    config = tiny_config()
+    players = tiny_players(config)
+    before = {name: value.clone() for name, value in players.discriminator.named_parameters()}
+    monkeypatch.setattr(players.discriminator_optimizer, "step", lambda: None)
+    run_iteration(config, players=players)
+    assert [n for n, value in players.discriminator.named_parameters() if not torch.equal(value, before[n])] == []
+
+
+def test_both_networks_change_in_an_iteration(updates):
+    players, _ = run_iteration(tiny_config())
+    for name, _, changed in updates:
+        assert changed, name
+    assert len(updates[-1][2]) > len(list(players.generator.parameters())) / 2
+
+
+def test_running_statistics_move_in_both_updates():
+    config = tiny_config(critic_steps=3)
+    players, _ = run_iteration(config)
+    counts = {int(v) for k, v in players.generator.state_dict().items() if k.endswith("num_batches_tracked")}
+    assert counts == {4}
+
+
+def test_every_update_has_images_and_noise_of_its_own(monkeypatch):
+    config = tiny_config("WC", "plain", critic_steps=2, **GAMES["wasserstein"])
+    players, batches, drawn = tiny_players(config), tiny_batches(config), []
+    for name in ("real", "latent", "between"):
+        original = getattr(batches, name)
+
+        def recorded(*arguments, name=name, original=original):
+            drawn.append((name, *arguments[:-1]))
+            return original(*arguments)
+
+        monkeypatch.setattr(batches, name, recorded)
+    for iteration in range(2):
+        train_iteration(players, batches, config, iteration, torch.float32)
+    assert [step for name, step in (d for d in drawn if d[0] == "real")] == [0, 1, 2, 3]
+    assert [step for name, step in (d for d in drawn if d[0] == "between")] == [0, 1, 2, 3]
+    assert [d[2] for d in drawn if d[:2] == ("latent", "critic")] == [0, 1, 2, 3]
+    assert [d[2] for d in drawn if d[:2] == ("latent", "generator")] == [0, 1]
+
+
+HEADS = {"plain": ("WC", "plain"), "projection": ("cWC", "projection"), "acgan": ("cWC", "acgan")}
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("head", HEADS)
+def test_every_game_with_every_head_has_finite_losses(game, head):
+    config = tiny_config(*HEADS[head], critic_steps=2, **GAMES[game])
+    players, losses = run_iteration(config)
+    expected = {"loss/discriminator", "loss/generator"}
+    expected |= {"loss/gradient_penalty"} if game == "wasserstein" else set()
+    expected |= {"loss/class_real", "loss/class_generated"} if head == "acgan" else set()
+    assert set(losses) == expected
+    assert all(loss.isfinite() and not loss.requires_grad for loss in losses.values())
+    assert all(value.isfinite().all() for value in snapshot(players).values())
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_normalisation_trains(name):
+    head = "projection" if VARIANTS[name].conditional else "plain"
+    _, losses = run_iteration(tiny_config(name, head))
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+@pytest.mark.parametrize(
+    ("normalization", "last", "head"),
+    [("WC", None, "projection"), ("WC", None, "acgan"), ("cWC", None, "plain"), ("WC", "cWC", "plain")],
+)
+def test_labels_reach_whichever_network_asks_for_them(normalization, last, head):
+    config = tiny_config("cWC", head)
+    config = replace(config, generator=replace(config.generator, normalization=normalization, last_normalization=last))
+    _, losses = run_iteration(config)
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+def test_a_dcgan_trains():
+    config = tiny_config()
+    config = replace(config, generator=replace(config.generator, kind="dcgan"))
+    _, losses = run_iteration(with_discriminator(config, kind="dcgan"))
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+def test_half_precision_trains_with_losses_and_weights_in_full():
+    players, losses = run_iteration(tiny_config(), precision=torch.bfloat16)
+    assert {loss.dtype for loss in losses.values()} == {torch.float32}
+    assert {value.dtype for value in players.generator.parameters()} == {torch.float32}
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+def test_what_is_minimised_with_acgan_is_realness_and_weighted_class_losses(updates):
+    _, losses = run_iteration(tiny_config("cWC", "acgan"))
+    (_, minimised_by_d, _), (_, minimised_by_g, _) = updates
+    assert TrainConfig().class_weight_discriminator == 1
+    assert TrainConfig().class_weight_generator == 0.1
+    assert minimised_by_d.item() == pytest.approx((losses["loss/discriminator"] + losses["loss/class_real"]).item())
+    assert minimised_by_g.item() == pytest.approx(
+        (losses["loss/generator"] + 0.1 * losses["loss/class_generated"]).item()
+    )
+
+
+def test_acgans_discriminator_learns_classes_from_real_images_only(monkeypatch):
+    config = with_discriminator(tiny_config("cWC", "acgan"), spectral_norm=False)
+    players, batches, seen = tiny_players(config), tiny_batches(config), []
+    images, labels = batches.real(0, 4)
+    logits = players.discriminator(images).logits
+
+    def recorded(*arguments):
+        seen.append(arguments)
+        return arguments[0].sum() * 0
+
+    monkeypatch.setattr(module, "class_loss", recorded)
+    run_iteration(config, players=players)
+    assert torch.allclose(seen[0][0], logits, atol=1e-6)
+    assert torch.equal(seen[0][1], labels)
+    assert torch.equal(seen[1][1], batches.latent("generator", 0, 4)[1])
+
+
+def test_what_is_minimised_with_a_penalty_is_the_loss_and_ten_penalties(updates):
+    _, losses = run_iteration(tiny_config("WC", "plain", **GAMES["wasserstein"]))
+    expected = losses["loss/discriminator"] + 10 * losses["loss/gradient_penalty"]
+    assert updates[0][1].item() == pytest.approx(expected.item())
+
+
+def test_the_adam_of_the_config_is_used():
+    players = tiny_players(tiny_config(beta1=0.25, beta2=0.75, learning_rate=0.125))
+    for optimizer in (players.generator_optimizer, players.discriminator_optimizer):
+        assert optimizer.param_groups[0]["betas"] == (0.25, 0.75)
+        assert optimizer.param_groups[0]["lr"] == 0.125
+
+
+def test_an_iteration_uses_the_rate_of_its_schedule():
+    config = tiny_config(iterations=10, learning_rate=1.0)
+    players, _ = run_iteration(config, iteration=4)
+    assert players.generator_optimizer.param_groups[0]["lr"] == pytest.approx(0.6)
+    assert players.discriminator_optimizer.param_groups[0]["lr"] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"schedule": "linear"}, {0: 2e-4, 50: 1e-4, 99: 2e-6, 100: 0.0, 120: 0.0}),
+        ({"schedule": "constant"}, {0: 2e-4, 50: 2e-4, 99: 2e-4}),
+        ({"schedule": "drop", "drop_at": 30}, {0: 2e-4, 29: 2e-4, 30: 2e-5, 99: 2e-5}),
+    ],
+    ids=lambda value: value.get("schedule", "") if "schedule" in value else "",
+)
+def test_learning_rates_follow_their_schedule(schedule, expected):
+    train = TrainConfig(iterations=100, learning_rate=2e-4, **schedule)
+    assert {i: learning_rate(train, i) for i in expected} == pytest.approx(expected)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
+    def trained(seed):
+        players, _ = run_iteration(tiny_config(seed=seed))
+        return snapshot(players)
+
+    assert different(trained(0), trained(0)) == []
+    assert "generator.conv.weight" in different(trained(0), trained(1))
+
+
+def test_building_the_networks_leaves_the_global_randomness_alone():
+    before = torch.get_rng_state()
+    tiny_players(tiny_config())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_average_follows_its_formula():
+    config = tiny_config(ema=0.75)
+    players = tiny_players(config)
+    average = {name: value.clone() for name, value in players.average.state_dict().items()}
+    assert different(average, dict(players.generator.state_dict())) == []
+    for iteration in range(3):
+        run_iteration(config, iteration, players)
+        for name, value in players.generator.state_dict().items():
+            moved = 0.75 * average[name] + 0.25 * value if value.is_floating_point() else value
+            average[name] = moved.clone()
+    for name, value in players.average.state_dict().items():
+        assert torch.allclose(value, average[name], rtol=1e-5, atol=1e-7), name
+
+
+def test_without_decay_there_is_no_average_and_samples_come_from_the_generator():
+    players = tiny_players(tiny_config(ema=0.0))
+    assert players.average is None
+    assert players.sampler is players.generator
+    averaged = tiny_players(tiny_config(ema=0.5))
+    assert averaged.sampler is averaged.average
+
+
+def test_the_average_is_never_trained():
+    config = tiny_config(ema=0.5)
+    players, _ = run_iteration(config)
+    assert not any(p.requires_grad for p in players.average.parameters())
+    assert all(p.grad is None for p in players.average.parameters())
+
+
+def test_an_average_of_decay_0_is_the_generator():
+    config = tiny_config(ema=0.5)
+    players, _ = run_iteration(config)
+    update_average(players.average, players.generator, 0.0)
+    assert different(dict(players.average.state_dict()), dict(players.generator.state_dict())) == []
+
+
+def test_a_batch_may_be_larger_than_the_data():
+    config = tiny_config(batch=8, generator_batch=8)
+    players = tiny_players(config)
+    losses = train_iteration(players, tiny_batches(config, tiny_data(3)), config, 0, torch.float32)
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+def test_settings_of_an_iteration_are_the_papers_by_default():
+    train = Config().train
+    assert (train.critic_steps, train.batch, train.generator_batch) == (5, 64, 128)
+    assert (train.learning_rate, train.beta1, train.beta2, train.schedule) == (2e-4, 0.0, 0.9, "linear")
+    assert train.ema == 0

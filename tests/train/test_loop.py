@@ -1,0 +1,264 @@
+"""The loop: what it writes and when, and how it ends when something goes wrong."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
+
+from wcgan.train import DivergedError, load_generator, train
+from wcgan.train import iteration as iteration_module
+from wcgan.train import loop as module
+from wcgan.train.checkpoint import read_checkpoint, read_newest
+
+
+def run_to_end(folder, evaluator=None, data=None, **settings):
+    config = tiny_config(**settings)
+    run = tiny_run(folder / "run", config)
+    outcome = train(config, data or tiny_data(), run, evaluator)
+    return run, outcome
+
+
+def of_kind(run, kind):
+    return [line for line in run.lines() if line["kind"] == kind]
+
+
+def test_a_run_ends_at_its_last_iteration(tmp_path):
+    run, outcome = run_to_end(tmp_path)
+    assert (outcome.iteration, outcome.stopped_by, outcome.first_process) == (6, None, True)
+    assert [line["what"] for line in of_kind(run, "event")] == ["started", "finished"]
+
+
+def test_a_line_of_metrics_says_losses_rate_images_and_time(tmp_path):
+    run, _ = run_to_end(tmp_path, critic_steps=2, learning_rate=0.5, iterations=4)
+    lines = of_kind(run, "train")
+    assert [line["iteration"] for line in lines] == [1, 2, 3, 4]
+    assert [line["learning_rate"] for line in lines] == [0.5, 0.375, 0.25, 0.125]
+    assert [line["images"] for line in lines] == [8, 16, 24, 32]
+    assert {"loss/discriminator", "loss/generator", "seconds"} <= set(lines[0])
+    assert lines[-1]["iterations_per_second"] > 0
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])])
+def test_metrics_are_written_every_so_often_and_at_the_end(every, expected, tmp_path):
+    run, _ = run_to_end(tmp_path, iterations=5, log_every=every, checkpoint_every=100)
+    assert [line["iteration"] for line in of_kind(run, "train")] == expected
+
+
+def test_checkpoints_are_written_every_so_often_and_at_the_end_and_the_last_kept(tmp_path):
+    run, _ = run_to_end(tmp_path, iterations=7, checkpoint_every=2, keep_checkpoints=2)
+    assert sorted(p.name for p in run.checkpoints.glob("*.json")) == ["0000006.json", "0000007.json"]
+    facts = read_newest(run.checkpoints).facts
+    assert (facts["iteration"], facts["classes"], facts["data"]) == (7, ["a", "b", "c"], "tiny")
+
+
+def test_grids_are_written_every_so_often_and_at_the_end(tmp_path):
+    run, _ = run_to_end(tmp_path, iterations=5, sample_every=2)
+    assert sorted(path.name for path in run.samples.iterdir()) == ["0000002.png", "0000004.png", "0000005.png"]
+    with Image.open(run.samples / "0000005.png") as picture:
+        # ten columns, a row for each of three classes, images of 8x8 shown eight times as large
+        assert picture.size == (8 * (10 * 10 + 2), 8 * (3 * 10 + 2))
+
+
+def test_no_grid_is_written_where_none_is_asked_for(tmp_path):
+    run, _ = run_to_end(tmp_path, sample_every=0)
+    assert not run.samples.exists()
+
+
+def test_measuring_leaves_the_weights_alone(tmp_path):
+    looked_at, _ = run_to_end(tmp_path / "a", lambda sampler: {"x": float(sampler.sample(3).sum())}, sample_every=1)
+    alone, _ = run_to_end(tmp_path / "b")
+    assert different(last_tensors(looked_at), last_tensors(alone)) == []
+
+
+def test_tensorboard_has_every_scalar_to_the_last_iteration(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run, _ = run_to_end(tmp_path, lambda sampler: {"FID(classifier)": 2.0}, sample_every=3)
+    events = EventAccumulator(str(run.folder)).Reload()
+    assert [event.step for event in events.Scalars("loss/generator")] == [1, 2, 3, 4, 5, 6]
+    assert [event.step for event in events.Scalars("FID(classifier)")] == [6]
+    assert [event.step for event in events.Images("samples")] == [3, 6]
+
+
+# Evaluation
+
+
+def scores(*values):
+    """An evaluator that gives these distances one after the other."""
+    remaining = list(values)
+    return lambda sampler: {"FID(classifier)": remaining.pop(0), "protocol": {"features": "classifier"}}
+
+
+def test_evaluation_runs_every_so_often_and_at_the_end(tmp_path):
+    run, _ = run_to_end(tmp_path, scores(3.0, 2.0, 1.0), iterations=5, evaluate_every=2)
+    found = [(line["iteration"], line["FID(classifier)"]) for line in of_kind(run, "evaluation")]
+    assert found == [(2, 3.0), (4, 2.0), (5, 1.0)]
+    assert of_kind(run, "evaluation")[0]["protocol"] == {"features": "classifier"}
+
+
+def test_evaluation_runs_at_the_end_where_no_other_is_asked_for(tmp_path):
+    run, _ = run_to_end(tmp_path, scores(3.0), evaluate_every=0)
+    assert [line["iteration"] for line in of_kind(run, "evaluation")] == [6]
+
+
+def test_the_best_by_distance_is_kept_whatever_comes_later(tmp_path):
+    run, _ = run_to_end(tmp_path, scores(5.0, 2.0, 7.0), evaluate_every=2, keep_checkpoints=1)
+    best = read_checkpoint(run.checkpoints / "best")
+    assert (best.facts["iteration"], best.facts["FID(classifier)"]) == (4, 2.0)
+    assert sorted(path.stem for path in run.checkpoints.glob("*.json")) == ["0000006", "best"]
+    assert not torch.equal(best.tensors["generator.conv.weight"], last_tensors(run)["generator.conv.weight"])
+
+
+def test_the_best_is_that_of_the_average_where_there_is_one(tmp_path):
+    run, _ = run_to_end(tmp_path, scores(5.0), ema=0.5)
+    best, last = read_checkpoint(run.checkpoints / "best").tensors, last_tensors(run)
+    assert torch.equal(best["generator.conv.weight"], last["average.conv.weight"])
+    drawn = [load_generator(run.folder, which).sample(4) for which in ("best", "last")]
+    assert torch.equal(*drawn)
+
+
+def test_the_best_before_a_stop_counts_after_it(tmp_path):
+    config = tiny_config(iterations=4, evaluate_every=2)
+    run = tiny_run(tmp_path / "run", config)
+
+    def killed(sampler):
+        raise KeyboardInterrupt
+
+    values = scores(2.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tiny_data(), run, lambda s: values(s) if len(of_kind(run, "evaluation")) == 0 else killed(s))
+    train(config, tiny_data(), run, scores(3.0))
+    assert read_checkpoint(run.checkpoints / "best").facts["iteration"] == 2
+    assert [line["FID(classifier)"] for line in of_kind(run, "evaluation")] == [2.0, 3.0]
+
+
+# Trouble
+
+
+@pytest.fixture
+def loss_at(monkeypatch):
+    """Makes the generator's loss another value at an iteration."""
+
+    def install(iteration, change):
+        calls = []
+        original = iteration_module.generator_loss
+
+        def changed(fake):
+            calls.append(fake)
+            return change(original(fake)) if len(calls) == iteration else original(fake)
+
+        monkeypatch.setattr(iteration_module, "generator_loss", changed)
+
+    return install
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_says_which_and_where(tmp_path, loss_at):
+    loss_at(5, lambda loss: loss * float("nan"))
+    with pytest.raises(DivergedError) as failure:
+        run_to_end(tmp_path)
+    message = str(failure.value)
+    assert "loss/generator is no longer finite at iteration 5" in message
+    assert "the first tensor with NaN or Inf is generator." in message
+    assert "the last good state is 0000004.safetensors" in message
+
+
+def test_after_divergence_the_last_good_state_is_whole(tmp_path, loss_at):
+    config = tiny_config(keep_checkpoints=1)
+    run = tiny_run(tmp_path / "run", config)
+    loss_at(5, lambda loss: loss * float("inf"))
+    with pytest.raises(DivergedError):
+        train(config, tiny_data(), run)
+    found = read_newest(run.checkpoints)
+    assert found.facts["iteration"] == 4
+    assert all(tensor.isfinite().all() for tensor in found.tensors.values())
+    (event,) = [line for line in of_kind(run, "event") if line["what"] == "diverged"]
+    assert event["iteration"] == 5
+    assert event["loss"] == "loss/generator"
+    assert event["tensor"].startswith("generator.")
+
+
+def test_divergence_between_two_lines_of_the_log_is_noticed_at_the_next(tmp_path, loss_at):
+    loss_at(2, lambda loss: loss + (loss.detach() * float("nan")))  # the value alone: weights stay finite
+    with pytest.raises(DivergedError, match="a loss is no longer finite at iteration 4"):
+        run_to_end(tmp_path, log_every=4, checkpoint_every=100)
+
+
+def test_divergence_before_the_first_checkpoint_says_that_there_is_none(tmp_path, loss_at):
+    loss_at(1, lambda loss: loss * float("nan"))
+    with pytest.raises(DivergedError, match="no checkpoint had been written yet"):
+        run_to_end(tmp_path)
+
+
+def test_weights_that_are_not_finite_never_become_the_last_checkpoint(tmp_path, monkeypatch):
+    class Spoiled(torch.autograd.Function):
+        """Itself, with a slope that is not a number: the loss is finite, the weights after the step are not."""
+
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, slope):
+            return slope * float("nan")
+
+    calls = []
+    original = iteration_module.generator_loss
+
+    def spoiled(fake):
+        calls.append(1)
+        return original(Spoiled.apply(fake) if len(calls) == 4 else fake)
+
+    monkeypatch.setattr(iteration_module, "generator_loss", spoiled)
+    config = tiny_config(keep_checkpoints=1)
+    run = tiny_run(tmp_path / "run", config)
+    with pytest.raises(DivergedError, match=r"generator\.\S+ .*iteration 4.*last good state is 0000002"):
+        train(config, tiny_data(), run)
+    assert all(tensor.isfinite().all() for tensor in last_tensors(run).values())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+    ],
+    ids=["cuda", "cpu"],
+)
+def test_a_batch_too_large_for_memory_is_said_with_what_to_lower(error, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(module, "train_iteration", fail)
+    message = r"^train.batch=4 and train.generator_batch=8 do not fit into the memory of cpu: lower them with --set$"
+    with pytest.raises(ValueError, match=message):
+        run_to_end(tmp_path, batch=4, generator_batch=8)
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(module, "train_iteration", fail)
+    with pytest.raises(RuntimeError, match=r"^a bug$"):
+        run_to_end(tmp_path)
+
+
+def test_a_batch_that_cannot_be_shared_equally_is_said():
+    from wcgan.train.loop import check_shares
+    from wcgan.train.parallel import Rank
+
+    with pytest.raises(ValueError, match=r"train\.batch=4 cannot be shared equally by 3 processes"):
+        check_shares(tiny_config(), Rank(0, 3))
+
+
+def test_every_line_of_metrics_is_json_of_its_own(tmp_path):
+    run, _ = run_to_end(tmp_path, scores(1.0))
+    for line in run.metrics.read_text().splitlines():
+        assert {"kind", "iteration"} <= set(json.loads(line))
+
+
+def test_channels_last_and_half_precision_train(tmp_path):
+    _, outcome = run_to_end(tmp_path, channels_last="yes", precision="bfloat16", iterations=2)
+    assert outcome.iteration == 2

@@ -1,0 +1,105 @@
+"""Draws depend on seed, purpose and step alone; every image is seen once in each epoch."""
+
+import pytest
+import torch
+from tests.train.cases import tiny_batches, tiny_config, tiny_data
+
+from wcgan.train.parallel import Rank
+from wcgan.train.randomness import EpochOrder, generator_for
+
+
+def draw(seed=0, purpose="critic", step=0):
+    return torch.rand(4, generator=generator_for(seed, purpose, step)).tolist()
+
+
+def test_the_same_seed_purpose_and_step_give_the_same_draw():
+    assert draw(3, "critic", 7) == draw(3, "critic", 7)
+
+
+@pytest.mark.parametrize(
+    "other", [{"seed": 1}, {"purpose": "generator"}, {"step": 1}], ids=lambda other: next(iter(other))
+)
+def test_another_seed_purpose_or_step_gives_another_draw(other):
+    assert draw() != draw(**other)
+
+
+def test_seed_and_step_are_not_mixed_up():
+    assert draw(1, "x", 23) != draw(12, "x", 3)
+
+
+def test_a_draw_leaves_the_global_randomness_alone():
+    before = torch.get_rng_state()
+    draw()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("size", "batch"), [(12, 4), (10, 4), (7, 7), (5, 3), (3, 8), (1, 5)])
+def test_each_epoch_has_every_index_once(size, batch):
+    order, epochs = EpochOrder(size, seed=0), 12
+    steps = -(-size * epochs // batch)
+    stream = torch.cat([order.indices(step, batch) for step in range(steps)])[: size * epochs]
+    assert torch.equal(stream.view(epochs, size).sort(1).values, torch.arange(size).expand(epochs, size))
+
+
+def test_each_epoch_has_an_order_of_its_own():
+    order = EpochOrder(20, seed=0)
+    assert not torch.equal(order.indices(0, 20), order.indices(1, 20))
+
+
+def test_each_seed_has_an_order_of_its_own():
+    assert not torch.equal(EpochOrder(20, seed=0).indices(0, 20), EpochOrder(20, seed=1).indices(0, 20))
+
+
+def test_a_batch_that_spans_epochs_ends_one_and_begins_the_next():
+    order = EpochOrder(10, seed=0)
+    first, second = order.indices(0, 10), order.indices(1, 10)
+    assert torch.equal(order.indices(1, 8), torch.cat([first[8:], second[:6]]))
+
+
+def test_the_indices_of_a_step_do_not_depend_on_the_steps_before():
+    walked, fresh = EpochOrder(10, seed=0), EpochOrder(10, seed=0)
+    for step in range(9):
+        walked.indices(step, 4)
+    assert torch.equal(walked.indices(9, 4), fresh.indices(9, 4))
+    assert torch.equal(walked.indices(2, 4), EpochOrder(10, seed=0).indices(2, 4))
+
+
+def all_draws(batches, step=3, batch=4):
+    real, labels = batches.real(step, batch)
+    z, fake_labels = batches.latent("generator", step, batch)
+    return {"real": real, "labels": labels, "z": z, "fake_labels": fake_labels, "between": batches.between(step, batch)}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_shares_of_all_processes_make_up_the_draw_of_one(count):
+    config = tiny_config()
+    whole = all_draws(tiny_batches(config))
+    parts = [all_draws(tiny_batches(config, rank=Rank(index, count))) for index in range(count)]
+    for name, expected in whole.items():
+        assert torch.equal(torch.cat([part[name] for part in parts]), expected), name
+
+
+def test_labels_stay_with_their_images():
+    data = tiny_data()
+    images, labels = tiny_batches(tiny_config(), data).real(2, 4)
+    known = {image.numpy().tobytes(): int(label) for image, label in zip(data.images, data.labels, strict=True)}
+    restored = ((images + 1) * 128).floor().to(torch.uint8)
+    assert [known[image.numpy().tobytes()] for image in restored] == labels.tolist()
+
+
+def test_labels_of_generated_images_are_uniform_over_the_classes():
+    labels = tiny_batches(tiny_config()).latent("generator", 0, 30_000)[1]
+    share = torch.bincount(labels, minlength=3) / len(labels)
+    assert (share - 1 / 3).abs().max() < 0.015  # five standard deviations
+
+
+def test_noise_is_standard_normal():
+    z, labels = tiny_batches(tiny_config("WC", "plain")).latent("generator", 0, 20_000)
+    assert labels is None
+    assert z.mean().abs() < 0.015
+    assert (z.std() - 1).abs() < 0.015
+
+
+def test_discriminator_and_generator_see_different_noise():
+    batches = tiny_batches(tiny_config())
+    assert not torch.equal(batches.latent("critic", 0, 4)[0], batches.latent("generator", 0, 4)[0])

@@ -1,0 +1,244 @@
+"""A run that was stopped and resumed ends with the same bits as one that never was."""
+
+import signal
+
+import pytest
+import torch
+from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
+
+from wcgan.train import CheckpointError, new_run, resumed_run, train
+from wcgan.train import loop as module
+from wcgan.train.checkpoint import read_newest
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL: nothing handles it."""
+
+
+@pytest.fixture
+def at_iteration(monkeypatch):
+    """Calls something right before an iteration is computed."""
+    original = module.train_iteration
+
+    def install(number, action):
+        def watched(players, batches, config, iteration, precision):
+            if iteration + 1 == number:
+                action()
+            return original(players, batches, config, iteration, precision)
+
+        monkeypatch.setattr(module, "train_iteration", watched)
+
+    yield install
+    monkeypatch.setattr(module, "train_iteration", original)
+
+
+def kill():
+    raise Killed
+
+
+def never_stopped(folder, config):
+    run = tiny_run(folder / "whole", config)
+    assert train(config, tiny_data(), run).stopped_by is None
+    return run
+
+
+def train_lines(run):
+    return [line["iteration"] for line in run.lines() if line["kind"] == "train"]
+
+
+def events(run):
+    return [line["what"] for line in run.lines() if line["kind"] == "event"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", [1, 3, 4])
+def test_stopped_by_a_signal_and_resumed_every_bit_is_the_same(number, moment, tmp_path, at_iteration):
+    config = tiny_config(ema=0.9, beta1=0.5)
+    run = tiny_run(tmp_path / "run", config)
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    at_iteration(moment, lambda: signal.raise_signal(number))
+    outcome = train(config, tiny_data(), run)
+    assert (outcome.iteration, outcome.stopped_by) == (moment, number)
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert read_newest(run.checkpoints).facts["iteration"] == moment
+    at_iteration(0, kill)
+    assert train(config, tiny_data(), run).iteration == 6
+    assert different(last_tensors(run), last_tensors(never_stopped(tmp_path, config))) == []
+    assert events(run) == ["started", "stopped", "resumed", "finished"]
+    assert train_lines(run) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3, 4, 5, 6])
+def test_killed_and_resumed_every_bit_is_the_same(moment, tmp_path, at_iteration):
+    config = tiny_config("WC", "plain", loss="wasserstein", gradient_penalty=10.0, critic_steps=2)
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(moment, kill)
+    with pytest.raises(Killed):
+        train(config, tiny_data(labels=False), run)
+    at_iteration(0, kill)
+    train(config, tiny_data(labels=False), run)
+    whole = tiny_run(tmp_path / "whole", config)
+    train(config, tiny_data(labels=False), whole)
+    assert different(last_tensors(run), last_tensors(whole)) == []
+    assert train_lines(run) == train_lines(whole) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_killed_runs_metrics_are_those_of_one_never_stopped(tmp_path, at_iteration):
+    config = tiny_config(iterations=9, log_every=2, checkpoint_every=4)
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(8, kill)
+    with pytest.raises(Killed):
+        train(config, tiny_data(), run)
+    assert train_lines(run) == [2, 4, 6]
+    at_iteration(0, kill)
+    train(config, tiny_data(), run)
+    keys = ("iteration", "loss/discriminator", "loss/generator", "learning_rate", "images")
+    measured, expected = (
+        [[line[key] for key in keys] for line in r.lines() if line["kind"] == "train"]
+        for r in (run, never_stopped(tmp_path, config))
+    )
+    assert measured == expected
+    assert [row[0] for row in measured] == [2, 4, 6, 8, 9]
+
+
+def test_a_last_line_that_was_cut_short_is_left_out(tmp_path, at_iteration):
+    config = tiny_config()
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(2, kill)
+    with pytest.raises(Killed):
+        train(config, tiny_data(), run)
+    with run.metrics.open("a") as file:
+        file.write('{"kind": "train", "iterat')
+    at_iteration(0, kill)
+    train(config, tiny_data(), run)
+    assert train_lines(run) == [1, 2, 3, 4, 5, 6]
+    assert events(run) == ["started", "started", "finished"]
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path, monkeypatch):
+    config = tiny_config()
+    run = never_stopped(tmp_path, config)
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    monkeypatch.setattr(module, "train_iteration", kill)
+    outcome = train(config, tiny_data(), run)
+    assert (outcome.iteration, outcome.stopped_by) == (6, None)
+    assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_taken(tmp_path, at_iteration, capsys):
+    config = tiny_config()
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(5, kill)
+    with pytest.raises(Killed):
+        train(config, tiny_data(), run)
+    newest = run.checkpoints / "0000004.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-7])
+    at_iteration(0, kill)
+    train(config, tiny_data(), run)
+    said = capsys.readouterr().err
+    assert "passed over a damaged checkpoint: 0000004" in said
+    assert "going on from 0000002.safetensors" in said
+    assert different(last_tensors(run), last_tensors(never_stopped(tmp_path, config))) == []
+    assert train_lines(run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_where_no_checkpoint_can_be_read_nothing_is_trained_or_lost(tmp_path):
+    config = tiny_config()
+    run = never_stopped(tmp_path, config)
+    for path in run.checkpoints.glob("*.safetensors"):
+        path.write_bytes(b"")
+    lines = run.metrics.read_bytes()
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be read"):
+        train(config, tiny_data(), run)
+    assert run.metrics.read_bytes() == lines
+
+
+def test_a_stop_after_a_fall_back_keeps_a_checkpoint_that_can_be_read(tmp_path, at_iteration):
+    config = tiny_config(keep_checkpoints=2)
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(5, kill)
+    with pytest.raises(Killed):
+        train(config, tiny_data(), run)
+    (run.checkpoints / "0000004.json").write_text("{}")
+    at_iteration(3, lambda: signal.raise_signal(signal.SIGTERM))
+    train(config, tiny_data(), run)
+    assert read_newest(run.checkpoints).facts["iteration"] == 3
+
+
+def test_a_resumed_run_keeps_its_clock(tmp_path, at_iteration):
+    config = tiny_config()
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(3, kill)
+    with pytest.raises(Killed):
+        train(config, tiny_data(), run)
+    at_iteration(0, kill)
+    train(config, tiny_data(), run)
+    seconds = [line["seconds"] for line in run.lines() if line["kind"] == "train"]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+
+
+def test_networks_that_no_longer_fit_the_checkpoint_are_said_to(tmp_path):
+    run = never_stopped(tmp_path, tiny_config())
+    changed = tiny_config(ema=0.9, iterations=8)
+    with pytest.raises(CheckpointError, match=r"0000006\.safetensors does not fit the run's config"):
+        train(changed, tiny_data(), run)
+
+
+# The folder
+
+
+def test_a_folder_that_holds_anything_is_never_begun_in(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="exists already: name another with --out, or go on with --resume"):
+        new_run(tmp_path, tiny_config())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(ValueError, match="exists already"):
+        new_run(tmp_path / "mine.txt", tiny_config())
+
+
+def test_an_empty_folder_may_be_begun_in(tmp_path):
+    assert new_run(tmp_path, tiny_config()).config() == tiny_config()
+
+
+def test_a_run_is_resumed_with_its_own_config(tmp_path):
+    tiny_run(tmp_path / "run", tiny_config(seed=5))
+    run, config = resumed_run(tmp_path / "run")
+    assert config == tiny_config(seed=5)
+    assert resumed_run(tmp_path / "run", tiny_config(seed=5))[0].folder == run.folder
+
+
+def test_another_config_is_refused_with_each_difference(tmp_path):
+    tiny_run(tmp_path / "run", tiny_config(seed=5))
+    message = (
+        r"generator\.normalization is cWC, not WC; train\.seed is 5, not 6\): "
+        "resume without a preset and --set, or begin a new run with another --out"
+    )
+    with pytest.raises(ValueError, match=message):
+        resumed_run(tmp_path / "run", tiny_config("WC", seed=6))
+
+
+def test_what_is_not_a_run_is_said_to_be_none(tmp_path):
+    with pytest.raises(ValueError, match="nowhere is not there; name the folder of a run"):
+        resumed_run(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"is not the folder of a run: it has no config\.yaml"):
+        resumed_run(tmp_path)
+
+
+def test_the_config_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise Killed
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(Killed):
+        new_run(tmp_path, tiny_config())
+    assert not (tmp_path / "config.yaml").exists()
+
+
+def test_the_global_randomness_plays_no_part(tmp_path, at_iteration):
+    config = tiny_config()
+    whole = never_stopped(tmp_path, config)
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(3, lambda: torch.manual_seed(123))
+    train(config, tiny_data(), run)
+    assert different(last_tensors(run), last_tensors(whole)) == []
