@@ -1,6 +1,7 @@
 """A run that was stopped and resumed ends with the same bits as one that never was."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -242,3 +243,14 @@ def test_the_global_randomness_plays_no_part(tmp_path, at_iteration):
     at_iteration(3, lambda: torch.manual_seed(123))
     train(config, tiny_data(), run)
     assert different(last_tensors(run), last_tensors(whole)) == []
+
+
+def test_other_images_than_the_run_was_trained_on_are_refused_and_nothing_changes(tmp_path, at_iteration):
+    config = tiny_config()
+    run = tiny_run(tmp_path / "run", config)
+    at_iteration(3, lambda: signal.raise_signal(signal.SIGTERM))
+    train(config, tiny_data(), run)
+    lines = run.metrics.read_bytes()
+    with pytest.raises(ValueError, match=r"images of tiny are not those that .* was trained on"):
+        train(config, replace(tiny_data(), fingerprint="other"), run)
+    assert run.metrics.read_bytes() == lines

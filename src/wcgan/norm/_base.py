@@ -249,7 +249,6 @@ class WhiteningLayer(nn.Module):
         return ", ".join(parts)
 
 
-@torch.compiler.assume_constant_result
 def _group_name(name: str | None) -> str:
     """The name of a process group with more than one rank; empty where there is none."""
     if not (dist.is_available() and dist.is_initialized()):
@@ -257,6 +256,10 @@ def _group_name(name: str | None) -> str:
     group = dist.group.WORLD if name is None else resolve_group(name)
     assert group is not None
     return group.group_name if dist.get_world_size(group) > 1 else ""
+
+
+# What torch.compiler.assume_constant_result does, without importing the compiler.
+_group_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:

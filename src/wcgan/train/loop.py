@@ -98,7 +98,7 @@ def _train(
     batches = batches_of(config, dataset, device, rank)
     sampler = Sampler(players.sampler, dataset.classes)
     with progress_for(settings.iterations, rank.first) as progress, ExitStack() as ending:
-        iteration, seconds_before = restore(players, run, rank, progress)
+        iteration, seconds_before = restore(players, run, dataset, rank, progress)
         if iteration >= settings.iterations:
             return Outcome(iteration, first_process=rank.first)
         compile_players(players, config, hardware, progress)
@@ -168,12 +168,17 @@ def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Ran
     )
 
 
-def restore(players: Players, run: Run, rank: Rank, progress: Progress) -> tuple[int, float]:
+def restore(players: Players, run: Run, dataset: Dataset, rank: Rank, progress: Progress) -> tuple[int, float]:
     """Puts back the newest whole checkpoint -> its iteration and the seconds spent until then."""
     found = read_newest(run.checkpoints)
     iteration = 0 if found is None else int(found.facts["iteration"])
     if rank.any(rank.mean(torch.tensor(float(iteration))).item() != iteration):
         raise ValueError(f"the processes found different checkpoints in {run.folder}: it must be one that all share")
+    if found is not None and found.facts.get("data") != dataset.fingerprint:
+        raise ValueError(
+            f"the images of {dataset.name} are not those that {run.folder} was trained on: "
+            f"bring those back, or begin a new run with another --out"
+        )
     if rank.first:
         run.forget_after(iteration)
     if found is None:
