@@ -239,8 +239,8 @@ def test_a_batch_that_cannot_be_shared_equally_is_one_sentence(folder, monkeypat
 
 @pytest.mark.slow
 def test_under_torchrun_too_it_is_that_sentence_alone(folder):
-    process = start_two(folder, "odd", "-m", "wcgan", *arguments(folder, HINGE, "odd", **{"train.batch": 5}))
-    assert process.wait(120) == 1
+    command = ["-m", "wcgan", *arguments(folder, HINGE, "odd", **{"train.batch": 5})]
+    assert start_two(folder, "odd", *command).wait(120) == 1
     errors = said(folder, "odd")[1]
     assert UNEQUAL in errors
     assert set(errors) <= {UNEQUAL, ""}  # torchrun ends the other, before or after it has said the same
@@ -286,8 +286,7 @@ def test_an_iteration_sends_what_the_document_says(lonely_group, monkeypatch, pr
         discriminator=replace(config.discriminator, widths=(8,) * 4),
         train=replace(config.train, batch=4, generator_batch=4, critic_steps=2),
     )
-    sent = []
-    send = dist.all_reduce
+    sent, send = [], dist.all_reduce
 
     def count(values, *args, **kwargs):
         sent.append(values.nbytes)
