@@ -101,6 +101,13 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_read_or_written(tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_a_batch_that_the_processes_cannot_share_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"train\.batch=5 cannot be shared equally by 2 processes"):
+        start(configure("digits/cWC", settings=["train.batch=5"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_without_classes_trains_on_images_without_labels(photos, tmp_path):
     flat = tmp_path / "flat"
     flat.mkdir()

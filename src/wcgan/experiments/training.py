@@ -11,8 +11,8 @@ from wcgan.nets import build_discriminator, build_generator
 from wcgan.train.config import Config
 from wcgan.train.fitting import fit_config
 from wcgan.train.hardware import find_device, find_hardware
-from wcgan.train.loop import Evaluator, Outcome, train
-from wcgan.train.parallel import is_first_process
+from wcgan.train.loop import Evaluator, Outcome, check_shares, train
+from wcgan.train.parallel import Rank, is_first_process, process_count
 from wcgan.train.run import Run, new_run, resumed_run
 from wcgan.train.sampling import Sampler
 
@@ -22,6 +22,7 @@ def start(config: Config, folder: Path, resume: bool = False) -> Outcome:
     find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
     dataset = load_data(config)
     config = fit_config(config, dataset)
+    check_shares(config, Rank(count=process_count()))
     if resume and folder.is_dir() and any(folder.iterdir()):
         run, config = resumed_run(folder, config)
     else:
