@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart tour test test-slow lint types docs bench bench-train format clean
+.PHONY: help quickstart tour test test-slow lint types docs bench bench-train bench-evaluate format clean
 
 help:
 	@echo "make quickstart   trains a small conditional GAN on handwritten digits, in about five minutes on two cores"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-slow    the longer checks"
 	@echo "make bench        forward and backward, time and memory, as ratios to batch normalisation"
 	@echo "make bench-train  seconds per training iteration, as ratios to batch normalisation"
+	@echo "make bench-evaluate  images per second of FID's network, beside torch-fidelity's own command"
 	@echo "make docs         the documentation, into site/"
 
 $(BIN)/python:
@@ -29,7 +30,7 @@ $(VENV)/train: $(VENV)/layers
 	@touch $@
 
 $(VENV)/everything: $(VENV)/train
-	$(INSTALL) -e '.[dev,docs,train]'
+	$(INSTALL) -e '.[dev,docs,evaluate]'
 	@touch $@
 
 # Trains the digits with cWC and with its baseline cBN; run again, it goes on where it was stopped.
@@ -65,6 +66,13 @@ docs: $(VENV)/everything
 
 bench: $(VENV)/layers
 	$(BIN)/python benchmarks/layers.py
+
+$(VENV)/evaluate: $(VENV)/train
+	$(INSTALL) -e '.[evaluate]'
+	@touch $@
+
+bench-evaluate: $(VENV)/evaluate
+	$(BIN)/python benchmarks/evaluate.py
 
 bench-train: $(VENV)/train
 	$(BIN)/python benchmarks/train.py

@@ -1,19 +1,20 @@
-"""Seconds of a training iteration of the CIFAR-10 networks, as ratios to batch normalisation, and where they go.
+"""Milliseconds of a training iteration of the CIFAR-10 networks, as ratios to batch normalisation, and where they go.
 
     python benchmarks/train.py [--device cpu|cuda] [--width N] [--rounds N] [--threads N] [--set SECTION.FIELD=VALUE]
+    python benchmarks/train.py --device cuda --ways eager compiled graph both [--peers BN WC]
     torchrun --nproc-per-node 2 benchmarks/train.py ...     also counts and times what the processes exchange
 
 The paper's set-ups with spectral normalisation, on synthetic images: plain for BN and WC, with a projection
 discriminator for cBN and cWC. On a GPU the networks are as wide as the paper's and run as `wcgan train` runs them
 (`--set train.precision=float32 --set train.compile=no` for the paper's way); on the CPU, where that takes minutes an
 iteration, all widths are 32. The four take turns within one run: a round times each once, the next starts with another,
-and the fastest round counts, since other processes can only add to it. With `--threads 1` the thread's own processor
+and the fastest round counts, since other processes can only add to it. With `--ways`, each runs as it is written,
+compiled, as a CUDA graph or both, all in turns. With `--threads 1` the thread's own processor
 time is taken, to which a busy machine adds little.
 """
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -26,10 +27,11 @@ from torch import Tensor
 
 from wcgan.data import Dataset
 from wcgan.experiments import preset
+from wcgan.train import graph
 from wcgan.train.config import Config, override
 from wcgan.train.hardware import find_hardware
-from wcgan.train.iteration import build_players, train_iteration
-from wcgan.train.loop import batches_of, compile_players
+from wcgan.train.iteration import build_players
+from wcgan.train.loop import batches_of, compile_players, make_step
 from wcgan.train.parallel import Rank, process_group
 from wcgan.train.progress import Progress
 
@@ -40,9 +42,16 @@ PEERS = {
     "cWC": "cifar10/cWC SN + Proj. Discr.",
 }
 BASELINES = {"WC": "BN", "cWC": "cBN"}
+WAYS = {
+    "eager": ["train.compile=no", "train.cuda_graph=no"],
+    "compiled": ["train.compile=yes", "train.cuda_graph=no"],
+    "graph": ["train.compile=no", "train.cuda_graph=yes"],
+    "both": ["train.compile=yes", "train.cuda_graph=yes"],
+}
 IMAGES, CLASSES, SIDE = 10_000, 10, 32
 WIDTH_ON_CPU, ROUNDS, WARM_UP = 32, 5, 2
 REPEATS_ON_CUDA = 5  # iterations in a timing: one is too short
+VERSIONS = 64  # of a compiled network: all peers' count as one network's, of which PyTorch keeps 8
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Measurement:
 
     Attributes:
         seconds: all of it.
-        data: real images, of all updates of the discriminator.
+        data: what is drawn for it: real images, noise, labels.
         discriminator: its updates, with the images generated for them.
         generator: its update.
         calls: sums over processes in an iteration; 0 for a single process.
@@ -77,6 +86,7 @@ class Steps:
     short_iteration: Callable[[int], object]
     data: Callable[[int], object]
     critic_steps: int
+    warm_up: int
 
     def __iter__(self) -> Any:
         return iter((self.iteration, self.short_iteration, self.data))
@@ -98,23 +108,26 @@ def synthetic_data() -> Dataset:
     return Dataset(images, labels, tuple(map(str, range(CLASSES))), "synthetic", "train", "synthetic")
 
 
+class Spoken(Progress):
+    """Says why something is not timed as it was meant to be."""
+
+    def say(self, text: str) -> None:
+        print(text)
+
+
 def make_steps(config: Config, dataset: Dataset, device: str, rank: Rank) -> Steps:
     train = config.train
-    hardware = find_hardware(replace(train, device=device), int(os.environ.get("LOCAL_RANK", "0")))
+    hardware = find_hardware(replace(train, device=device))
     players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
     batches = batches_of(config, dataset, hardware.device, rank)
-    compile_players(players, config, hardware, Progress())
+    compile_players(players, config, hardware, Spoken())
     short = replace(config, train=replace(train, critic_steps=1))
-
-    def data(iteration: int) -> None:
-        for critic in range(train.critic_steps):
-            batches.real(iteration * train.critic_steps + critic, train.batch)
-
     return Steps(
-        lambda i: train_iteration(players, batches, config, i, hardware.precision),
-        lambda i: train_iteration(players, batches, short, i, hardware.precision),
-        data,
+        make_step(players, batches, config, hardware, Spoken()),
+        make_step(players, replace(batches, train=short.train), short, hardware, Spoken()),
+        batches.draw,
         train.critic_steps,
+        WARM_UP if hardware.eager_because is not None else WARM_UP + graph.WARM_UP,
     )
 
 
@@ -174,16 +187,18 @@ class Wire:
 
 def measure(configs: dict[str, Config], device: str, rounds: int, rank: Rank) -> list[Measurement]:
     """All peers in turns; a peer's time is its fastest."""
+    if any(find_hardware(replace(config.train, device=device)).compile for config in configs.values()):
+        torch._dynamo.config.cache_size_limit = VERSIONS
     dataset = synthetic_data()
     steps = {name: make_steps(config, dataset, device, rank) for name, config in configs.items()}
     wires = {name: Wire() for name in steps}
     replays: dict[str, Callable[[int], object]] = {}
     for name, parts in steps.items():
         for part in parts:
-            for number in range(WARM_UP):
+            for number in range(parts.warm_up):
                 part(number)
         with wires[name]:
-            parts.iteration(WARM_UP)
+            parts.iteration(parts.warm_up)
         replays[name] = wires[name].replay()
     times: dict[str, list[list[float]]] = {name: [] for name in steps}
     names = list(steps)
@@ -191,7 +206,7 @@ def measure(configs: dict[str, Config], device: str, rounds: int, rank: Rank) ->
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             timed = [*steps[name], *([replays[name]] if rank.count > 1 else [])]
-            times[name].append([step_to_seconds(step, WARM_UP + turn, device, rank) for step in timed])
+            times[name].append([step_to_seconds(step, turn, device, rank) for step in timed])
     rows = []
     for name in names:
         whole, short, data, *exchange = (min(column) for column in zip(*times[name], strict=True))
@@ -201,22 +216,29 @@ def measure(configs: dict[str, Config], device: str, rounds: int, rank: Rank) ->
     return rows
 
 
+def baseline_of(name: str) -> str:
+    """The peer that another is compared with, run in the same way."""
+    peer, _, way = name.partition(" ")
+    return f"{BASELINES.get(peer, peer)} {way}".strip()
+
+
 def print_tables(rows: list[Measurement]) -> None:
     found = {row.peer: row for row in rows}
-    print(f"\n{'':6}{'s/iteration':>12}{'ratio':>8} to{'':4}{'data':>8}{'D':>8}{'G':>8}{'whitening':>12}")
+    w = max(len(name) for name in found) + 2
+    print(f"\n{'':{w}}{'ms/iteration':>13}{'ratio':>8} to{'':{w - 2}}{'data':>8}{'D':>8}{'G':>8}{'whitening':>12}")
     for row in rows:
-        baseline = BASELINES.get(row.peer, row.peer)
+        baseline = baseline_of(row.peer)
         shares = "".join(f"{part / row.seconds:8.1%}" for part in (row.data, row.discriminator, row.generator))
-        ratio = row.seconds / found[baseline].seconds
-        whitening = f"{1 - 1 / ratio:12.1%}" if row.peer in BASELINES else f"{'-':>12}"
-        print(f"{row.peer:6}{row.seconds:12.4f}{ratio:8.2f} {baseline:6}{shares}{whitening}")
+        ratio = row.seconds / found[baseline].seconds if baseline in found else float("nan")
+        whitening = f"{1 - 1 / ratio:12.1%}" if row.peer != baseline else f"{'-':>12}"
+        print(f"{row.peer:{w}}{1e3 * row.seconds:13.2f}{ratio:8.2f} {baseline:{w}}{shares}{whitening}")
     print("data, D and G add up; whitening is the part of D and G that batch normalisation does without")
     print("the paper: WC/BN = 1.32, at full width on a Titan X")
     if any(row.calls for row in rows):
-        print(f"\n{'':6}{'sums':>6}{'MB':>10}{'ms alone':>10}{'of the iteration':>18}")
+        print(f"\n{'':{w}}{'sums':>6}{'MB':>10}{'ms alone':>10}{'of the iteration':>18}")
         for row in rows:
             share = row.exchange / row.seconds
-            print(f"{row.peer:6}{row.calls:6}{row.sent / 1e6:10.2f}{1e3 * row.exchange:10.2f}{share:18.1%}")
+            print(f"{row.peer:{w}}{row.calls:6}{row.sent / 1e6:10.2f}{1e3 * row.exchange:10.2f}{share:18.1%}")
     print("\nimages per second of the loader, cold and warm: python benchmarks/loader.py")
 
 
@@ -228,6 +250,8 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="the paper's widths on the CPU too")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
     parser.add_argument("--threads", type=int, metavar="N", help="threads on the CPU; PyTorch's choice by default")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="those to time; all by default")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[], help="as written, compiled, as a graph, both")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.FIELD=VALUE")
     parser.add_argument("--out", type=Path, metavar="FILE", help="writes the measurements as JSON")
     chosen = parser.parse_args(arguments)
@@ -240,9 +264,13 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parse_arguments(arguments)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
-    configs = {name: peer_config(name, chosen.width, chosen.settings) for name in PEERS}
-    train = configs["BN"].train
-    hardware = find_hardware(replace(train, device=chosen.device), int(os.environ.get("LOCAL_RANK", "0")))
+    configs = {
+        f"{name} {way}".strip(): peer_config(name, chosen.width, [*chosen.settings, *WAYS.get(way, [])])
+        for way in chosen.ways or [""]
+        for name in chosen.peers
+    }
+    train = next(iter(configs.values())).train
+    hardware = find_hardware(replace(train, device=chosen.device))
     with process_group(hardware.device) as rank:
         rows = measure(configs, chosen.device, chosen.rounds, rank)
     if not rank.first:

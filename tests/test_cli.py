@@ -156,7 +156,70 @@ def test_runs_are_compared_on_one_page(command, trained, place):
     assert "<html" in (place / "page.html").read_text()
 
 
+@pytest.fixture
+def digits_run(place):
+    """A run of two iterations on the digits."""
+    from wcgan.experiments import configure, start
+
+    settings = ["train.iterations=2", "train.batch=4", "train.generator_batch=4", "train.evaluate_images=10"]
+    start(configure("digits/cWC", settings=[*settings, "train.device=cpu"]), place / "run")
+    return place / "run"
+
+
+def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_run):
+    arguments = ("--features", "classifier", "--images", 50, "--metrics", "IS, fid", "--seed", 3, "--device", "cpu")
+    code, out, err = command("evaluate", digits_run, *arguments)
+    assert (code, "Traceback" in err) == (0, False)
+    table = [line for line in out.splitlines() if line.startswith("\u2502")]
+    assert [line.split()[1] for line in table] == ["FID(classifier)", "IS(classifier)", "accuracy(classifier)"]
+    assert all("paper-10k, 50 generated against 359, 10 sets of 5" in line for line in table)
+    assert f"torch {torch.__version__}" in out
+    assert "% of digits test" in out
+    line = Run(digits_run).lines()[-1]
+    assert (line["kind"], line["iteration"], line["protocol"]["seed"]) == ("evaluation", 2, 3)
+    assert "IS(classifier)" in command("compare", digits_run)[1]
+
+
+def test_figures_go_where_they_are_sent(command, place):
+    arguments = ("--features", "classifier", "--metrics", "fid", "--device", "cpu", "--out", "figures")
+    assert command("evaluate", "digits:train", "--reference", "digits:test", *arguments)[0] == 0
+    (line,) = Run(place / "figures").lines()
+    assert line["protocol"]["name"] == "all, 1,438 generated against 359"
+
+
+def test_evaluations_on_the_way_are_an_option_of_training(command, place):
+    assert command("train", "--evaluate-every", 7, "--dry-run", "--set", "train.device=cpu")[0] == 0
+    assert_refused(command("train", "--evaluate-every", -1), "train.evaluate_every must be at least 0, got -1")
+    assert list(place.iterdir()) == []
+
+
 # What a user can mend
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["nowhere"], ["nowhere is neither a run, nor a checkpoint, nor a folder of images, nor a dataset"]),
+        (["photos"], ["what shall photos be compared with", "--reference"]),
+        (["empty", "--reference", "photos"], ["empty holds no images"]),
+        (["photos", "--reference", "larger"], ["8x8 RGB and those of larger 16x16 RGB", "--resolution"]),
+        (["photos", "--reference", "photos", "--metrics", "psnr"], ["--metrics takes some of is, fid, kid, got psnr"]),
+        (["photos", "--reference", "photos", "--protocol", "paper-5k"], ["needs 10,000 real images and there are 12"]),
+        (["photos", "--reference", "photos", "--inception-weights", "other.pth"], ["weights of another network"]),
+        (["photos", "--reference", "photos", "--inception-weights", "none"], ["no Inception weights in none"]),
+    ],
+    ids=lambda value: " ".join(value[-2:]) if len(value) > 1 else "",
+)
+def test_what_cannot_be_scored(command, place, arguments, parts):
+    write_photos(place / "photos")
+    write_photos(place / "larger", side=16)
+    (place / "empty").mkdir()
+    torch.save({"weight": torch.zeros(1)}, place / "other.pth")
+    before = everything(place)
+    if "--inception-weights" not in arguments:
+        arguments = [*arguments, "--features", "classifier"]
+    assert_refused(command("evaluate", *arguments), *parts)
+    assert everything(place) == before
 
 
 def test_an_unknown_preset(command, place):

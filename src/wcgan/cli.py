@@ -30,6 +30,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if it is there.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="A broken image is fatal.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
+    evaluate_every: Annotated[int | None, typer.Option(help="Iterations between evaluations; 0 for the last.")] = None,
 ) -> None:
     """Train a GAN. With no preset: the embedded digits."""
     from wcgan import experiments
@@ -38,6 +39,8 @@ def train(
 
     chosen = preset or experiments.DEFAULT
     folder = folder or Path("runs") / chosen.replace("/", "-").replace(" ", "")
+    if evaluate_every is not None:
+        settings = [*(settings or []), f"train.evaluate_every={evaluate_every}"]
     own = resume and preset is None and data is None and not settings and not strict
     config = Run(folder).config() if own else experiments.configure(chosen, data, strict, settings or [])
     if dry_run:
@@ -77,6 +80,62 @@ def sample(
     target = file or run / f"sample-{seed}.png"
     write_images(images, target)
     _say(f"{count} images: {target}")
+
+
+@app.command()
+def evaluate(
+    target: Annotated[str, typer.Argument(help="A run, a checkpoint of one, a folder of images, or name:split.")],
+    reference: Annotated[str | None, typer.Option(help="Real images: name:split, or a folder.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="paper-5k, paper-10k, 50k-train or all.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Some of is,fid,kid; by default those that can be had.")] = None,
+    features: Annotated[str, typer.Option(help="inception, classifier or both, with a comma.")] = "inception",
+    weights: Annotated[Path | None, typer.Option("--inception-weights", help="A file of Inception's weights.")] = None,
+    images: Annotated[int | None, typer.Option(help="Images to score, in place of the protocol's number.")] = None,
+    kid_subset_size: Annotated[int, typer.Option(help="Images in each of KID's subsets.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of labels, noise and KID's subsets.")] = 0,
+    checkpoint: Annotated[str, typer.Option(help="Of a run: last, best or an iteration.")] = "last",
+    resolution: Annotated[int | None, typer.Option(help="Of folders: the side to bring both to.")] = None,
+    channels: Annotated[int | None, typer.Option(help="Of folders: 1 or 3, to bring both to.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images through the network at once.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    folder: Annotated[Path | None, typer.Option("--out", help="Whose metrics.jsonl gets the figures.")] = None,
+) -> None:
+    """IS, FID and KID of a run or of any images, with the protocol beside every figure."""
+    from wcgan import experiments
+    from wcgan.report import scores_to_rows
+    from wcgan.train import Run
+
+    config = experiments.EvaluationConfig(
+        reference=reference,
+        protocol=protocol,
+        metrics=None if metrics is None else tuple(_words(metrics.lower())),
+        features=tuple(_words(features)),
+        inception_weights=weights,
+        images=images,
+        kid_subset_size=kid_subset_size,
+        seed=seed,
+        checkpoint=checkpoint,
+        resolution=resolution,
+        channels=channels,
+        batch=batch,
+        device=device,
+    )
+    with experiments.progress_bars() as progress:
+        measured = experiments.evaluate(target, config, progress)
+    if not measured.first_process:
+        return
+    heads, rows, facts = scores_to_rows(measured.scores)
+    table = Table(*(Column(name, overflow="fold") for name in heads))
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+    for line in (*facts, *measured.notes):
+        _say(line)
+    run = measured.run if folder is None else Run(folder)
+    if run is not None:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        run.record("evaluation", measured.iteration, **measured.scores)
+        _say(f"written to {run.metrics}")
 
 
 @app.command()
@@ -128,6 +187,10 @@ def compare(
         table.add_row(record.name, record.variant, str(record.iteration), *figures)
     out.print(table)
     _say(f"report: {write_report(runs, page)}")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _say(text: str, console: Console = out) -> None:

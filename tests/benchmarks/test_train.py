@@ -99,9 +99,26 @@ def test_the_table_holds_ratios_to_the_baseline_and_shares(capsys):
     rows = [benchmark.Measurement(name, s, 0.1 * s, 0.7 * s, 0.2 * s) for name, s in seconds.items()]
     benchmark.print_tables(rows)
     lines = [re.sub(" +", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
-    assert "BN 1.0000 1.00 BN 10.0% 70.0% 20.0% -" in lines
-    assert "WC 1.2500 1.25 BN 10.0% 70.0% 20.0% 20.0%" in lines
-    assert "cWC 4.0000 2.00 cBN 10.0% 70.0% 20.0% 50.0%" in lines
+    assert "BN 1000.00 1.00 BN 10.0% 70.0% 20.0% -" in lines
+    assert "WC 1250.00 1.25 BN 10.0% 70.0% 20.0% 20.0%" in lines
+    assert "cWC 4000.00 2.00 cBN 10.0% 70.0% 20.0% 50.0%" in lines
+
+
+def test_a_peer_is_compared_with_its_baseline_in_the_same_way(capsys):
+    seconds = {"BN eager": 1.0, "WC eager": 1.5, "BN both": 0.5, "WC both": 1.0}
+    benchmark.print_tables([benchmark.Measurement(name, s, 0.0, s, 0.0) for name, s in seconds.items()])
+    lines = [re.sub(" +", " ", line).strip() for line in capsys.readouterr().out.splitlines()]
+    assert "WC eager 1500.00 1.50 BN eager 0.0% 100.0% 0.0% 33.3%" in lines
+    assert "WC both 1000.00 2.00 BN both 0.0% 100.0% 0.0% 50.0%" in lines
+
+
+def test_ways_and_peers_can_be_chosen(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "IMAGES", 16)
+    monkeypatch.setattr(benchmark, "WARM_UP", 1)
+    arguments = [*TINY, "--ways", "eager", "--peers", "cBN", "--set", "train.critic_steps=2"]
+    benchmark.main([*arguments, "--out", str(tmp_path / "out.json")])
+    (row,) = json.loads((tmp_path / "out.json").read_text())["measurements"]
+    assert row["peer"] == "cBN eager"
 
 
 def test_what_processes_exchange_is_counted_and_can_be_sent_again(tmp_path):

@@ -2,9 +2,9 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from tests.evaluate.cases import digits, stripes
+from tests.evaluate.cases import digits, random_weights, stripes
 
-from wcgan.evaluate import ClassifierSettings, train_classifier
+from wcgan.evaluate import ClassifierSettings, load_inception, train_classifier
 
 
 @contextmanager
@@ -41,3 +41,17 @@ def quick():
 def stripe_classifier(quick):
     with one_thread():
         return train_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def weights_file(tmp_path_factory):
+    """Complete weights of the right shapes, drawn at random."""
+    file = tmp_path_factory.mktemp("weights") / "complete.pth"
+    torch.save(random_weights(), file)
+    return file
+
+
+@pytest.fixture(scope="session")
+def inception(weights_file):
+    with one_thread():
+        return load_inception(weights_file, "cpu")

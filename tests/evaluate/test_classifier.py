@@ -48,13 +48,6 @@ def test_no_images_give_no_features(stripe_classifier):
     assert tuple(stripe_classifier.features(stripes().images[:0]).shape) == (0, stripe_classifier.size)
 
 
-def test_moments_of_a_dataset_do_not_depend_on_the_batch(digit_classifier):
-    test = digits("test")
-    small = digit_classifier.moments(replace(test, fingerprint="batches of 7"), batch=7)
-    large = digit_classifier.moments(replace(test, fingerprint="one batch"), batch=1000)
-    torch.testing.assert_close(small.covariance, large.covariance, rtol=1e-5, atol=1e-6)
-
-
 def test_the_seed_decides_the_weights(quick):
     first, again, other = (
         train_classifier(stripes(), settings=replace(quick, seed=seed), device="cpu").facts.weights

@@ -5,7 +5,8 @@ import pytest
 import scipy.linalg
 import torch
 
-from wcgan.evaluate import Moments, RunningMoments, features_to_moments, frechet_distance
+from wcgan.evaluate import Moments, RunningMoments, covariance_to_factor, features_to_moments, frechet_distance
+from wcgan.evaluate.frechet import _trace_by_eigenvalues, _trace_by_singular_values
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 
@@ -154,3 +155,34 @@ def test_sets_with_different_numbers_of_features_are_refused():
 def test_features_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"must be \(n, 3\), got shape \(5, 4\)"):
         RunningMoments(3).update(torch.zeros(5, 4))
+
+
+def test_samples_of_two_gaussians_come_near_the_closed_form():
+    scales, shift = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([2.0, 0.0, -1.0]).double()
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 200_000, 3, generator=generator, dtype=torch.float64)
+    distance = frechet_distance(features_to_moments(first), features_to_moments(second * scales + shift))
+    assert distance == pytest.approx(float(shift.square().sum() + (scales - 1).square().sum()), rel=0.01)
+
+
+def test_a_factor_at_hand_gives_the_same_distance():
+    first, second = features_to_moments(features(100, 12)), features_to_moments(features(100, 12, seed=1))
+    assert frechet_distance(first, second, covariance_to_factor(second.covariance)) == frechet_distance(first, second)
+
+
+def traces(n, f, reference=500):
+    first, second = (features_to_moments(features(m, f, seed)).covariance for seed, m in enumerate((n, reference)))
+    factor = covariance_to_factor(second)
+    both = [float(trace(first, factor)) for trace in (_trace_by_singular_values, _trace_by_eigenvalues)]
+    return *both, float(torch.linalg.eigvalsh(factor.mT @ first @ factor)[-1].sqrt())
+
+
+def test_the_trace_of_the_gpu_is_that_of_the_cpu():
+    singular, eigen, _ = traces(500, 64)
+    assert eigen == pytest.approx(singular, rel=1e-12)
+
+
+def test_fewer_images_than_features_cost_the_trace_of_the_gpu_no_more_than_is_said():
+    singular, eigen, largest = traces(20, 64)
+    assert abs(eigen - singular) < 64 * 1e-8 * largest
+    assert eigen != pytest.approx(singular, rel=1e-12)  # the loss is real, so that the slower way has its reason

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from wcgan.evaluate import inception_score
+from wcgan.evaluate import RunningInceptionScore, inception_score
 
 
 @pytest.mark.parametrize("classes", [2, 10, 1000])
@@ -67,3 +67,12 @@ def test_predictions_that_are_nan_are_refused_with_their_number():
     logits[2:4, 0] = float("nan")
     with pytest.raises(ValueError, match="predictions for 2 of 5 images are NaN"):
         inception_score(logits, splits=1)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 100])
+def test_predictions_may_arrive_in_any_batches_and_order(batch):
+    logits = torch.randn(23, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    running = RunningInceptionScore(23, 6, splits=4)
+    for start in reversed(range(0, 23, batch)):
+        running.update(start, logits[start : start + batch])
+    assert running.score() == pytest.approx(inception_score(logits, splits=4), rel=1e-12)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from tests.data.cases import random_images, save
 from tests.train.cases import different, last_tensors
 
@@ -40,23 +39,8 @@ def configured(source, *settings, name="digits/cWC"):
     return configure(name, str(source), settings=[*TINY, *settings])
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    """Stands in for classifier and evaluation; records what they are asked."""
-    calls = []
-
-    def classifier(training, reference, **options):
-        return {"training": training, "tested on": reference, **options}
-
-    def evaluate(sample, reference, count, features, seed, conditional):
-        labels = torch.zeros(5, dtype=torch.int64) if conditional else None
-        drawn = [sample(5, labels, number) for number in (7, 7, 8)]
-        calls.append({"drawn": drawn, "reference": reference, "count": count, "seed": seed, **features})
-        return {"FID(classifier)": 3.0, "protocol": {}}
-
-    monkeypatch.setattr(module, "load_classifier", classifier)
-    monkeypatch.setattr(module, "evaluate_generator", evaluate)
-    return calls
+def evaluations(folder):
+    return [line for line in Run(folder).lines() if line["kind"] == "evaluation"]
 
 
 def test_a_run_begins_in_its_folder_with_the_config_that_fits_the_data(photos, tmp_path):
@@ -122,35 +106,6 @@ def test_two_runs_of_a_config_end_with_the_same_bits(photos, tmp_path):
     for name in ("one", "other"):
         start(configured(photos), tmp_path / name)
     assert different(last_tensors(Run(tmp_path / "one")), last_tensors(Run(tmp_path / "other"))) == []
-
-
-@pytest.mark.parametrize("conditional", [True, False])
-def test_evaluation_measures_the_test_split_with_seeded_images(conditional, tmp_path, measured):
-    settings = () if conditional else ("generator.normalization=WC", "discriminator.head=plain")
-    start(configured("digits", "train.seed=9", *settings), tmp_path / "run")
-    (call,) = measured
-    assert (call["training"].split, call["reference"].split, call["tested on"].split) == ("train", "test", "test")
-    assert (call["count"], call["seed"], call["device"]) == (20, 9, torch.device("cpu"))
-    one, same, other = call["drawn"]
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
-    (line,) = [line for line in Run(tmp_path / "run").lines() if line["kind"] == "evaluation"]
-    assert (line["iteration"], line["FID(classifier)"]) == (3, 3.0)
-
-
-def test_data_without_a_test_split_is_not_evaluated(photos, tmp_path, measured):
-    start(configured(photos), tmp_path / "run")
-    assert measured == []
-
-
-def test_a_folder_with_a_test_split_is_evaluated_on_it(photos, tmp_path, measured):
-    split = tmp_path / "split"
-    split.mkdir()
-    photos.rename(split / "train")
-    for number, image in enumerate(random_images(4, 3, 8, seed=1)):
-        save(split / "test" / ("cat", "dog")[number % 2] / f"{number}.png", image)
-    start(configured(split), tmp_path / "run")
-    assert len(measured[0]["reference"]) == 4
 
 
 def test_stl10_trains_on_its_unlabeled_images(monkeypatch):

@@ -24,13 +24,12 @@ def protocol(**changes: Any) -> dict[str, Any]:
             "accuracy": 0.9832,
             "weights": "8cb768829f48",
         },
-        "reference": {"dataset": "digits", "split": "test", "images": 359, "fingerprint": "5f2a"},
+        "reference": {"dataset": "digits", "split": "test", "images": 359, "of": 359, "fingerprint": "5f2a"},
         "generated": 1000,
         "labels": "uniform",
         "splits": 10,
         "seed": 0,
-        "batch": 256,
-        "IS_std": 0.21,
+        "std": {"IS(classifier)": 0.21},
         **changes,
     }
 

@@ -57,7 +57,7 @@ def test_the_protocol_is_said_in_words_once(report, pair):
     assert "small classifier, not of Inception: not comparable with published FID and IS" in text
     assert "learnt from 1,438 images of digits train and knows 98.3% of digits test (weights 8cb768829f48)" in text
     assert "all 359 of digits test" in text
-    assert "Generated images: 1,000, uniform over the classes, in batches of 256." in text
+    assert "Generated images: 1,000, uniform over the classes." in text
 
 
 def test_the_best_score_of_a_protocol_is_marked(report, pair):
@@ -74,7 +74,7 @@ def test_scores_of_different_protocols_are_set_apart_and_none_is_best(report, tm
 
 
 def test_runs_that_differ_in_the_seed_share_a_protocol(report, tmp_path):
-    runs = [write_run(tmp_path / f"seed{s}", records=evaluations(seed=s, IS_std=0.1 * s)) for s in (1, 2)]
+    runs = [write_run(tmp_path / f"seed{s}", records=evaluations(seed=s, std={IS: 0.1 * s})) for s in (1, 2)]
     page = report(*runs)
     assert [row["Protocol"] for row in rows(page)] == ["A", "A"]
     assert "Seeds 1, 2." in page.text

@@ -13,8 +13,9 @@ from wcgan.data import Dataset
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
 from wcgan.train import Config, DataConfig, Run, TrainConfig, new_run
+from wcgan.train.batches import Batches
 from wcgan.train.checkpoint import players_to_tensors, read_newest
-from wcgan.train.iteration import Batches, Players, build_players
+from wcgan.train.iteration import Players, build_players, learning_rate, set_learning_rate, train_iteration
 
 CPU = torch.device("cpu")
 CLASSES = 3
@@ -66,11 +67,23 @@ def tiny_data(count: int = 10, labels: bool = True, side: int = SIDE, channels: 
 def tiny_batches(config: Config, data: Dataset | None = None, **fields: Any) -> Batches:
     data = data or tiny_data()
     labels = data.labels if config.conditional else None
-    return Batches(data.images, labels, config.classes, config.generator.noise, config.train.seed, CPU, **fields)
+    return Batches(data.images, labels, config.classes, config.generator.noise, config.train, CPU, **fields)
 
 
 def tiny_players(config: Config) -> Players:
     return build_players(config, CPU)
+
+
+def iterate(
+    players: Players,
+    config: Config,
+    iteration: int = 0,
+    data: Dataset | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, Tensor]:
+    """One iteration as the loop makes it -> its losses."""
+    set_learning_rate(players, learning_rate(config.train, iteration))
+    return train_iteration(players, tiny_batches(config, data).draw(iteration), config, dtype)
 
 
 def tiny_run(folder: Path, config: Config) -> Run:

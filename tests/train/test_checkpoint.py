@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from tests.train.cases import different, snapshot, tiny_batches, tiny_config, tiny_players
+from tests.train.cases import CPU, different, iterate, snapshot, tiny_config, tiny_players
 
 from wcgan.train import CheckpointError
 from wcgan.train.checkpoint import (
@@ -17,7 +17,7 @@ from wcgan.train.checkpoint import (
     tensors_to_players,
     write_checkpoint,
 )
-from wcgan.train.iteration import train_iteration
+from wcgan.train.iteration import build_players
 
 FACTS = {"seconds": 0.1, "classes": ["a", "β"]}
 
@@ -38,7 +38,7 @@ def names(folder):
 def trained(config, iterations=2, players=None, start=0):
     players = players or tiny_players(config)
     for iteration in range(start, start + iterations):
-        train_iteration(players, tiny_batches(config), config, iteration, torch.float32)
+        iterate(players, config, iteration)
     return players
 
 
@@ -54,6 +54,17 @@ def test_every_bit_of_the_players_comes_back(ema, tmp_path):
     sections = {name.partition(".")[0] for name in before}
     expected = {"generator", "discriminator", "generator_optimizer", "discriminator_optimizer"}
     assert sections == expected | ({"average"} if ema else set())
+
+
+def test_moments_come_back_in_the_layout_of_their_parameters(tmp_path):
+    config = tiny_config()
+    write_checkpoint(tmp_path, "0000002", snapshot(trained(config)), {"iteration": 2})
+    players = build_players(config, CPU, channels_last=True)
+    tensors_to_players(read_newest(tmp_path), players)
+    for optimizer in players.optimizers:
+        for parameter, state in optimizer.state.items():
+            assert state["exp_avg"].stride() == state["exp_avg_sq"].stride() == parameter.stride()
+    trained(config, players=players, start=2)
 
 
 def test_training_goes_on_from_what_came_back_with_the_same_bits(tmp_path):

@@ -27,8 +27,9 @@ from tests.test_documents import python_blocks
 import wcgan.train
 from wcgan import data, experiments
 from wcgan.cli import main
+from wcgan.train.batches import Batches
 from wcgan.train.checkpoint import read_checkpoint, read_newest
-from wcgan.train.iteration import Batches, build_players, train_iteration
+from wcgan.train.iteration import build_players, train_iteration
 from wcgan.train.parallel import Rank
 from wcgan.train.run import Run
 
@@ -295,6 +296,6 @@ def test_an_iteration_sends_what_the_document_says(lonely_group, monkeypatch, pr
     monkeypatch.setattr(dist, "all_reduce", count)
     cpu, images = torch.device("cpu"), torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
     labels, classes = (torch.arange(8), 10) if config.conditional else (None, None)
-    batches = Batches(images, labels, classes, config.generator.noise, 0, cpu, Rank(0, 2))
-    train_iteration(build_players(config, cpu, sync=True), batches, config, 0, torch.float32)
+    inputs = Batches(images, labels, classes, config.generator.noise, config.train, cpu, Rank(0, 2)).draw(0)
+    train_iteration(build_players(config, cpu, sync=True), inputs, config, torch.float32, Rank(0, 2))
     assert (len(sent), sum(sent)) == traffic_in_the_document()(config)

@@ -48,10 +48,61 @@ def test_a_setting_wins_over_auto(machine):
     assert (found.precision, found.compile, found.channels_last) == (torch.bfloat16, True, True)
 
 
+@pytest.fixture
+def processes(monkeypatch):
+    """So many processes on this machine, as `torchrun` says it; this is one of them."""
+
+    def install(count, number):
+        for name, value in (
+            ("WORLD_SIZE", count),
+            ("LOCAL_WORLD_SIZE", count),
+            ("RANK", number),
+            ("LOCAL_RANK", number),
+        ):
+            monkeypatch.setenv(name, str(value))
+
+    return install
+
+
 @pytest.mark.parametrize("wanted", ["auto", "cuda"])
-def test_each_process_of_a_machine_has_a_gpu_of_its_own(wanted, machine):
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(wanted, machine, processes):
     machine(4)
-    assert find_device(wanted, local_rank=2) == torch.device("cuda", 2)
+    processes(4, 2)
+    assert find_device(wanted) == torch.device("cuda", 2)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_more_processes_than_gpus_are_said_by_each(number, machine, processes):
+    machine(2)
+    processes(3, number)
+    with pytest.raises(ValueError, match=r"3 processes cannot have a GPU each .* \(2 found\): start at most 2, or"):
+        find_device("auto")
+    assert find_device("cpu") == torch.device("cpu")
+
+
+def test_a_single_process_on_a_gpu_replays_a_graph_unless_told_not_to(machine):
+    machine(1)
+    assert find_hardware(TrainConfig()).eager_because is None
+    assert find_hardware(TrainConfig(cuda_graph="yes")).eager_because is None
+    assert find_hardware(TrainConfig(cuda_graph="no")).eager_because == ""
+
+
+def test_where_there_can_be_no_graph_auto_says_why(machine, processes):
+    machine(2)
+    assert find_hardware(TrainConfig(device="cpu")).describe()["cuda_graph"] == "no: the device is cpu"
+    assert find_hardware(TrainConfig(device="cpu", cuda_graph="no")).describe()["cuda_graph"] == "no"
+    processes(2, 0)
+    assert find_hardware(TrainConfig()).eager_because == "several processes share the run"
+
+
+def test_a_graph_that_must_be_and_cannot_is_one_sentence(machine, processes):
+    machine(2)
+    message = "^train.cuda_graph=yes needs a single process on a GPU, but {}: use auto or no$"
+    with pytest.raises(ValueError, match=message.format("the device is cpu")):
+        find_hardware(TrainConfig(device="cpu", cuda_graph="yes"))
+    processes(2, 1)
+    with pytest.raises(ValueError, match=message.format("several processes share the run")):
+        find_hardware(TrainConfig(cuda_graph="yes"))
 
 
 def test_a_gpu_can_be_chosen(machine):

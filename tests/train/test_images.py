@@ -24,13 +24,13 @@ def read(path):
 @pytest.mark.parametrize("step", range(5))
 def test_rounding_down_undoes_dequantisation(step):
     data = every_value()
-    batches = tiny_batches(tiny_config("WC", "plain"), data)
-    images, _ = batches.real(step, 16)
+    batches = tiny_batches(tiny_config("WC", "plain", batch=16), data)
+    images = batches.draw(step).real[0]
     assert torch.equal(to_uint8(images), data.images[batches._order.indices(step, 16)])
 
 
 def test_dequantised_images_fill_the_range_of_the_generator():
-    images, _ = tiny_batches(tiny_config("WC", "plain"), every_value()).real(0, 16)
+    images = tiny_batches(tiny_config("WC", "plain", batch=16), every_value()).draw(0).real
     assert images.dtype == torch.float32
     assert images.min() >= -1
     assert images.max() <= 1
@@ -40,7 +40,7 @@ def test_dequantised_images_fill_the_range_of_the_generator():
 
 def test_dequantisation_noise_is_uniform_over_a_value():
     data = Dataset(torch.full((100, 1, 8, 8), 40, dtype=torch.uint8), None, (), "grey", "train", "grey")
-    images, _ = tiny_batches(tiny_config("WC", "plain"), data).real(0, 100)
+    images = tiny_batches(tiny_config("WC", "plain", batch=100), data).draw(0).real
     noise = (images + 1) * 128 - 40
     assert noise.min() >= 0
     assert noise.max() < 1
@@ -48,10 +48,11 @@ def test_dequantisation_noise_is_uniform_over_a_value():
     assert abs(noise.var() - 1 / 12) < 0.005
 
 
-def test_each_step_has_noise_of_its_own():
+def test_each_update_and_iteration_has_noise_of_its_own():
     data = Dataset(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), None, (), "black", "train", "black")
-    batches = tiny_batches(tiny_config("WC", "plain"), data)
-    assert not torch.equal(batches.real(0, 4)[0], batches.real(1, 4)[0])
+    batches = tiny_batches(tiny_config("WC", "plain", critic_steps=2), data)
+    real = torch.cat([batches.draw(0).real, batches.draw(1).real])
+    assert len({images.numpy().tobytes() for images in real}) == 4
 
 
 def test_the_ends_of_the_range_are_the_ends_of_uint8():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.train.cases import (
     different,
+    iterate,
     snapshot,
     tiny_batches,
     tiny_config,
@@ -17,7 +18,7 @@ from tests.train.cases import (
 from wcgan.norm import VARIANTS
 from wcgan.train import Config, TrainConfig
 from wcgan.train import iteration as module
-from wcgan.train.iteration import learning_rate, train_iteration, update_average
+from wcgan.train.iteration import laid_out_like, learning_rate, set_learning_rate, update_average
 
 GAMES = {
     "hinge": {"loss": "hinge"},
@@ -27,7 +28,7 @@ GAMES = {
 
 def run_iteration(config, iteration=0, players=None, precision=torch.float32):
     players = players or tiny_players(config)
-    return players, train_iteration(players, tiny_batches(config), config, iteration, precision)
+    return players, iterate(players, config, iteration, dtype=precision)
 
 
 @pytest.fixture
@@ -84,23 +85,19 @@ def test_running_statistics_move_in_both_updates():
     assert counts == {4}
 
 
-def test_every_update_has_images_and_noise_of_its_own(monkeypatch):
+def test_every_update_is_shown_its_own_images(monkeypatch):
     config = tiny_config("WC", "plain", critic_steps=2, **GAMES["wasserstein"])
-    players, batches, drawn = tiny_players(config), tiny_batches(config), []
-    for name in ("real", "latent", "between"):
-        original = getattr(batches, name)
+    players, inputs, seen = tiny_players(config), tiny_batches(config).draw(0), []
+    original = module.gradient_penalty
 
-        def recorded(*arguments, name=name, original=original):
-            drawn.append((name, *arguments[:-1]))
-            return original(*arguments)
+    def recorded(discriminator, real, fake, labels, between):
+        seen.append((real, between))
+        return original(discriminator, real, fake, labels, between)
 
-        monkeypatch.setattr(batches, name, recorded)
-    for iteration in range(2):
-        train_iteration(players, batches, config, iteration, torch.float32)
-    assert [step for name, step in (d for d in drawn if d[0] == "real")] == [0, 1, 2, 3]
-    assert [step for name, step in (d for d in drawn if d[0] == "between")] == [0, 1, 2, 3]
-    assert [d[2] for d in drawn if d[:2] == ("latent", "critic")] == [0, 1, 2, 3]
-    assert [d[2] for d in drawn if d[:2] == ("latent", "generator")] == [0, 1]
+    monkeypatch.setattr(module, "gradient_penalty", recorded)
+    run_iteration(config, players=players)
+    assert torch.equal(torch.stack([real for real, _ in seen]), inputs.real)
+    assert torch.equal(torch.stack([between for _, between in seen]), inputs.between)
 
 
 HEADS = {"plain": ("WC", "plain"), "projection": ("cWC", "projection"), "acgan": ("cWC", "acgan")}
@@ -164,9 +161,8 @@ def test_what_is_minimised_with_acgan_is_realness_and_weighted_class_losses(upda
 
 def test_acgans_discriminator_learns_classes_from_real_images_only(monkeypatch):
     config = with_discriminator(tiny_config("cWC", "acgan"), spectral_norm=False)
-    players, batches, seen = tiny_players(config), tiny_batches(config), []
-    images, labels = batches.real(0, 4)
-    logits = players.discriminator(images).logits
+    players, inputs, seen = tiny_players(config), tiny_batches(config).draw(0), []
+    logits = players.discriminator(inputs.real[0]).logits
 
     def recorded(*arguments):
         seen.append(arguments)
@@ -175,8 +171,8 @@ def test_acgans_discriminator_learns_classes_from_real_images_only(monkeypatch):
     monkeypatch.setattr(module, "class_loss", recorded)
     run_iteration(config, players=players)
     assert torch.allclose(seen[0][0], logits, atol=1e-6)
-    assert torch.equal(seen[0][1], labels)
-    assert torch.equal(seen[1][1], batches.latent("generator", 0, 4)[1])
+    assert torch.equal(seen[0][1], inputs.real_labels[0])
+    assert torch.equal(seen[1][1], inputs.labels)
 
 
 def test_what_is_minimised_with_a_penalty_is_the_loss_and_ten_penalties(updates):
@@ -197,6 +193,24 @@ def test_an_iteration_uses_the_rate_of_its_schedule():
     players, _ = run_iteration(config, iteration=4)
     assert players.generator_optimizer.param_groups[0]["lr"] == pytest.approx(0.6)
     assert players.discriminator_optimizer.param_groups[0]["lr"] == pytest.approx(0.6)
+
+
+def test_a_rate_that_is_a_tensor_is_set_in_place():
+    players = tiny_players(tiny_config())
+    rates = [torch.tensor(0.5), torch.tensor(0.5)]
+    for optimizer, rate in zip(players.optimizers, rates, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+    set_learning_rate(players, 0.25)
+    assert [rate.item() for rate in rates] == [0.25, 0.25]
+
+
+def test_gradients_have_the_layout_of_their_parameters():
+    weight = torch.empty(4, 3, 2, 2).to(memory_format=torch.channels_last)
+    values = torch.randn(4, 3, 2, 2)
+    laid_out = laid_out_like(weight, values)
+    assert laid_out.stride() == weight.stride()
+    assert torch.equal(laid_out, values)
+    assert laid_out_like(values, values) is values
 
 
 @pytest.mark.parametrize(
@@ -267,7 +281,7 @@ def test_an_average_of_decay_0_is_the_generator():
 def test_a_batch_may_be_larger_than_the_data():
     config = tiny_config(batch=8, generator_batch=8)
     players = tiny_players(config)
-    losses = train_iteration(players, tiny_batches(config, tiny_data(3)), config, 0, torch.float32)
+    losses = iterate(players, config, data=tiny_data(3))
     assert all(loss.isfinite() for loss in losses.values())
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from tests.train.cases import tiny_batches, tiny_config, tiny_data
 
+from wcgan.train.batches import EpochOrder
 from wcgan.train.parallel import Rank
-from wcgan.train.randomness import EpochOrder, generator_for
+from wcgan.train.randomness import generator_for
 
 
 def draw(seed=0, purpose="critic", step=0):
@@ -64,42 +65,64 @@ def test_the_indices_of_a_step_do_not_depend_on_the_steps_before():
     assert torch.equal(walked.indices(2, 4), EpochOrder(10, seed=0).indices(2, 4))
 
 
-def all_draws(batches, step=3, batch=4):
-    real, labels = batches.real(step, batch)
-    z, fake_labels = batches.latent("generator", step, batch)
-    return {"real": real, "labels": labels, "z": z, "fake_labels": fake_labels, "between": batches.between(step, batch)}
-
-
 @pytest.mark.parametrize("count", [2, 4])
 def test_the_shares_of_all_processes_make_up_the_draw_of_one(count):
-    config = tiny_config()
-    whole = all_draws(tiny_batches(config))
-    parts = [all_draws(tiny_batches(config, rank=Rank(index, count))) for index in range(count)]
-    for name, expected in whole.items():
-        assert torch.equal(torch.cat([part[name] for part in parts]), expected), name
+    config = tiny_config(critic_steps=3, generator_batch=8, gradient_penalty=10.0)
+    whole = tiny_batches(config).draw(3)
+    parts = [tiny_batches(config, rank=Rank(index, count)).draw(3) for index in range(count)]
+    for name, expected in whole._asdict().items():
+        shares = [getattr(part, name) for part in parts]
+        samples = 0 if name in ("noise", "labels") else 1
+        assert torch.equal(torch.cat(shares, samples), expected), name
+
+
+def test_an_iteration_is_drawn_for_all_its_updates():
+    inputs = tiny_batches(tiny_config(critic_steps=3, batch=4, generator_batch=8, gradient_penalty=10.0)).draw(0)
+    shapes = {name: tuple(values.shape) for name, values in inputs._asdict().items()}
+    assert shapes == {
+        "real": (3, 4, 1, 8, 8),
+        "real_labels": (3, 4),
+        "critic_noise": (3, 4, 6),
+        "critic_labels": (3, 4),
+        "between": (3, 4),
+        "noise": (8, 6),
+        "labels": (8,),
+    }
+
+
+def test_what_a_run_has_no_use_for_is_not_drawn():
+    inputs = tiny_batches(tiny_config("WC", "plain")).draw(0)
+    assert (inputs.real_labels, inputs.critic_labels, inputs.labels, inputs.between) == (None, None, None, None)
+
+
+def test_updates_go_through_the_data_in_its_order():
+    batches = tiny_batches(tiny_config(critic_steps=3), tiny_data(10))
+    labels = torch.cat([batches.draw(iteration).real_labels.flatten() for iteration in range(2)])
+    order = EpochOrder(10, seed=0)
+    assert torch.equal(labels, tiny_data(10).labels[order.indices(0, 24)])
 
 
 def test_labels_stay_with_their_images():
     data = tiny_data()
-    images, labels = tiny_batches(tiny_config(), data).real(2, 4)
+    inputs = tiny_batches(tiny_config(critic_steps=2), data).draw(2)
     known = {image.numpy().tobytes(): int(label) for image, label in zip(data.images, data.labels, strict=True)}
-    restored = ((images + 1) * 128).floor().to(torch.uint8)
-    assert [known[image.numpy().tobytes()] for image in restored] == labels.tolist()
+    restored = ((inputs.real.flatten(0, 1) + 1) * 128).floor().to(torch.uint8)
+    assert [known[image.numpy().tobytes()] for image in restored] == inputs.real_labels.flatten().tolist()
 
 
 def test_labels_of_generated_images_are_uniform_over_the_classes():
-    labels = tiny_batches(tiny_config()).latent("generator", 0, 30_000)[1]
+    labels = tiny_batches(tiny_config(generator_batch=30_000)).draw(0).labels
     share = torch.bincount(labels, minlength=3) / len(labels)
     assert (share - 1 / 3).abs().max() < 0.015  # five standard deviations
 
 
 def test_noise_is_standard_normal():
-    z, labels = tiny_batches(tiny_config("WC", "plain")).latent("generator", 0, 20_000)
-    assert labels is None
+    z = tiny_batches(tiny_config("WC", "plain", generator_batch=20_000)).draw(0).noise
     assert z.mean().abs() < 0.015
     assert (z.std() - 1).abs() < 0.015
 
 
-def test_discriminator_and_generator_see_different_noise():
-    batches = tiny_batches(tiny_config())
-    assert not torch.equal(batches.latent("critic", 0, 4)[0], batches.latent("generator", 0, 4)[0])
+def test_every_update_sees_noise_of_its_own():
+    inputs = tiny_batches(tiny_config(critic_steps=2)).draw(0)
+    drawn = [*inputs.critic_noise, inputs.noise, tiny_batches(tiny_config()).draw(1).noise]
+    assert len({z.numpy().tobytes() for z in drawn}) == 4

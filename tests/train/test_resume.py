@@ -9,6 +9,7 @@ from tests.train.cases import different, last_tensors, tiny_config, tiny_data, t
 
 from wcgan.train import CheckpointError, new_run, resumed_run, train
 from wcgan.train import loop as module
+from wcgan.train.batches import Batches
 from wcgan.train.checkpoint import read_newest
 
 
@@ -19,18 +20,17 @@ class Killed(BaseException):
 @pytest.fixture
 def at_iteration(monkeypatch):
     """Calls something right before an iteration is computed."""
-    original = module.train_iteration
+    original = Batches.draw
 
     def install(number, action):
-        def watched(players, batches, config, iteration, precision):
+        def watched(batches, iteration):
             if iteration + 1 == number:
                 action()
-            return original(players, batches, config, iteration, precision)
+            return original(batches, iteration)
 
-        monkeypatch.setattr(module, "train_iteration", watched)
+        monkeypatch.setattr(Batches, "draw", watched)
 
-    yield install
-    monkeypatch.setattr(module, "train_iteration", original)
+    return install
 
 
 def kill():

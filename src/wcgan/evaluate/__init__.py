@@ -1,21 +1,50 @@
 """Images to features to scores. Scores by the small classifier's features carry its name, never plain FID or IS."""
 
 from wcgan.evaluate.classifier import Classifier, ClassifierFacts, ClassifierSettings
-from wcgan.evaluate.frechet import Moments, RunningMoments, features_to_moments, frechet_distance
-from wcgan.evaluate.generator import evaluate_generator
-from wcgan.evaluate.inception_score import inception_score
+from wcgan.evaluate.features import Features, Progress, shape_to_words
+from wcgan.evaluate.frechet import (
+    Moments,
+    RunningMoments,
+    covariance_to_factor,
+    features_to_moments,
+    frechet_distance,
+)
+from wcgan.evaluate.inception import Inception, load_inception
+from wcgan.evaluate.inception_score import RunningInceptionScore, inception_score
+from wcgan.evaluate.kernel_distance import kernel_distance
+from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, find_protocol, protocol_to_plan
+from wcgan.evaluate.reference import Reference, load_reference
+from wcgan.evaluate.scoring import check_metrics, evaluate_generator, evaluate_images
 from wcgan.evaluate.train_classifier import load_classifier, train_classifier
 
 __all__ = [
+    "METRICS",
+    "PROTOCOLS",
     "Classifier",
     "ClassifierFacts",
     "ClassifierSettings",
+    "Features",
+    "Inception",
     "Moments",
+    "Plan",
+    "Progress",
+    "Protocol",
+    "Reference",
+    "RunningInceptionScore",
     "RunningMoments",
+    "check_metrics",
+    "covariance_to_factor",
     "evaluate_generator",
+    "evaluate_images",
     "features_to_moments",
+    "find_protocol",
     "frechet_distance",
     "inception_score",
+    "kernel_distance",
     "load_classifier",
+    "load_inception",
+    "load_reference",
+    "protocol_to_plan",
+    "shape_to_words",
     "train_classifier",
 ]

@@ -1,4 +1,7 @@
-"""Trained classifiers on disk: a safetensors file and a JSON file each, never half written, no pickle."""
+"""Tensors worth keeping, on disk: a safetensors file and a JSON file each, never half written, no pickle.
+
+Trained classifiers lie under `classifiers`, statistics of reference sets under `statistics`.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,23 @@ except ImportError as error:
     raise ImportError("wcgan.evaluate needs safetensors: pip install 'wcgan[train]'") from error
 
 
-def load(name: str, cache: Path | None = None) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The weights and the record stored under a name; None where there are none, or where a file is damaged."""
-    weights_file, record_file = _files(name, cache)
+def load(kind: str, name: str, cache: Path | None = None) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The tensors and the record stored under a name; None where there are none, or where a file is damaged."""
+    weights_file, record_file = _files(kind, name, cache)
     try:
         record = json.loads(record_file.read_text(encoding="utf-8"))
-        weights = safetensors.torch.load(weights_file.read_bytes())
-    except (OSError, ValueError, safetensors.SafetensorError):
+        weights = read_tensors(weights_file)
+    except (OSError, ValueError):
         return None
     if not isinstance(record, dict) or record.get("weights") != fingerprint(weights):
         return None
     return weights, record
 
 
-def save(name: str, weights: dict[str, Tensor], record: dict[str, Any], cache: Path | None = None) -> None:
-    """Store weights and a record with their fingerprint in it: the weights first, so that a record means both."""
-    weights_file, record_file = _files(name, cache)
+def save(kind: str, name: str, weights: dict[str, Tensor], record: dict[str, Any], cache: Path | None = None) -> None:
+    """Store tensors and a record with their fingerprint in it: the tensors first, so that a record means both."""
+    weights_file, record_file = _files(kind, name, cache)
+    record = {**record, "weights": fingerprint(weights)}
     weights_file.parent.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
     _write(weights_file, safetensors.torch.save(tensors))
@@ -43,7 +47,7 @@ def save(name: str, weights: dict[str, Tensor], record: dict[str, Any], cache: P
 
 
 def fingerprint(weights: dict[str, Tensor]) -> str:
-    """A short name for these exact weights."""
+    """A short name for these exact tensors."""
     digest = hashlib.sha256()
     for key in sorted(weights):
         value = weights[key].detach().cpu().contiguous()
@@ -52,8 +56,20 @@ def fingerprint(weights: dict[str, Tensor]) -> str:
     return digest.hexdigest()[:12]
 
 
-def _files(name: str, cache: Path | None) -> tuple[Path, Path]:
-    folder = (cache or cache_folder()) / "classifiers"
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        ValueError: for a file that is damaged, or something else.
+    """
+    try:
+        return safetensors.torch.load(file.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{file} is not a safetensors file ({error})") from None
+
+
+def _files(kind: str, name: str, cache: Path | None) -> tuple[Path, Path]:
+    folder = (cache or cache_folder()) / kind
     return folder / f"{name}.safetensors", folder / f"{name}.json"
 
 

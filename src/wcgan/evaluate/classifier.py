@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from wcgan.data import Dataset
-from wcgan.evaluate.frechet import Moments, RunningMoments
+from wcgan.evaluate.features import check_pixels, shape_to_words
 from wcgan.evaluate.network import ClassifierNetwork, images_to_predictions
 
 
@@ -65,7 +64,7 @@ class ClassifierFacts:
 
 
 class Classifier:
-    """A trained classifier: uint8 images to features and logits.
+    """A trained classifier: uint8 images to features and logits. It is one kind of `Features`.
 
     Args:
         network: its network.
@@ -77,12 +76,23 @@ class Classifier:
         self.network = network.to(device).eval().requires_grad_(False)
         self.facts = facts
         self.device = device
-        self._moments: dict[str, Moments] = {}
+        self.name = "classifier"
+        self.batch = 256
 
     @property
     def size(self) -> int:
         """The number f of features."""
         return self.network.size
+
+    @property
+    def classes(self) -> int:
+        """The length of a prediction."""
+        return len(self.facts.classes)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the weights."""
+        return self.facts.weights
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Features `(N, f)` and logits `(N, classes)` of uint8 images `(N, C, H, W)`, in float32.
@@ -101,31 +111,12 @@ class Classifier:
         """Logits `(N, classes)` of uint8 images `(N, C, H, W)`, in float32."""
         return self.predict(images)[1]
 
-    def moments(self, dataset: Dataset, batch: int = 256) -> Moments:
-        """Mean and covariance of the features of a dataset, kept for the next time it is asked for."""
-        key = f"{dataset.fingerprint} {tuple(dataset.images.shape)}"
-        if key not in self._moments:
-            running = RunningMoments(self.size)
-            for start in range(0, len(dataset), batch):
-                running.update(self.features(dataset.images[start : start + batch]))
-            self._moments[key] = running.moments()
-        return self._moments[key]
-
     def _check(self, images: Tensor) -> None:
-        if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.dim() != 4:
-            what = f"{images.dtype} {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-            raise ValueError(f"images must be a uint8 tensor (N, C, H, W) with values from 0 to 255, got {what}")
+        check_pixels(images)
         shape = tuple(images.shape[1:])
         if shape != self.facts.shape:
             raise ValueError(
-                f"the images are {_shape_to_words(shape)}, but the classifier was trained on "
-                f"{_shape_to_words(self.facts.shape)} images ({self.facts.trained_on}): bring the images to that size "
+                f"the images are {shape_to_words(shape)}, but the classifier was trained on "
+                f"{shape_to_words(self.facts.shape)} images ({self.facts.trained_on}): bring the images to that size "
                 "and mode, or train a classifier on a dataset that has theirs"
             )
-
-
-def _shape_to_words(shape: tuple[int, ...]) -> str:
-    """`(3, 32, 48)` -> "32x48 RGB"."""
-    channels, height, width = shape
-    mode = {1: "grey", 3: "RGB", 4: "RGBA"}.get(channels, f"{channels}-channel")
-    return f"{height}x{width} {mode}"

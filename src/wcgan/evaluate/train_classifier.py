@@ -55,10 +55,10 @@ def load_classifier(
     place = resolve_device(device)
     _check(training, test)
     name = _name(training, test, settings)
-    stored = _store.load(name, cache)
+    stored = _store.load("classifiers", name, cache)
     if stored is None:
         classifier = train_classifier(training, test, settings, device=place, progress=progress)
-        _store.save(name, classifier.network.state_dict(), asdict(classifier.facts), cache)
+        _store.save("classifiers", name, classifier.network.state_dict(), asdict(classifier.facts), cache)
         return classifier
     weights, record = stored
     record |= {"shape": tuple(record["shape"]), "classes": tuple(record["classes"]), "settings": settings}

@@ -1,20 +1,17 @@
 """From a config to a finished run: data, networks that fit it, training, evaluation."""
 
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
 
 from wcgan import data
-from wcgan.evaluate import Classifier, evaluate_generator, load_classifier
+from wcgan.experiments.evaluator import evaluator_for
+from wcgan.experiments.sets import training_split
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.train.config import Config
 from wcgan.train.fitting import fit_config
-from wcgan.train.hardware import find_device, find_hardware
-from wcgan.train.loop import Evaluator, Outcome, check_shares, train
+from wcgan.train.hardware import find_hardware
+from wcgan.train.loop import Outcome, check_shares, train
 from wcgan.train.parallel import Rank, is_first_process, process_count
 from wcgan.train.run import Run, new_run, resumed_run
-from wcgan.train.sampling import Sampler
 
 
 def start(config: Config, folder: Path, resume: bool = False) -> Outcome:
@@ -23,11 +20,12 @@ def start(config: Config, folder: Path, resume: bool = False) -> Outcome:
     dataset = load_data(config)
     config = fit_config(config, dataset)
     check_shares(config, Rank(count=process_count()))
+    evaluator = evaluator_for(config, dataset)
     if resume and folder.is_dir() and any(folder.iterdir()):
         run, config = resumed_run(folder, config)
     else:
         run = new_run(folder, config) if is_first_process() else Run(folder)
-    return train(config, dataset, run, evaluator_for(config, dataset))
+    return train(config, dataset, run, evaluator)
 
 
 def go_on(folder: Path) -> Outcome:
@@ -40,32 +38,8 @@ def go_on(folder: Path) -> Outcome:
 def load_data(config: Config) -> data.Dataset:
     """The training images; STL-10 trains on its unlabeled ones, as in the paper."""
     chosen = config.data
-    split = "unlabeled" if chosen.name == "stl10" else "train"
+    split = training_split(chosen.name)
     return data.load(chosen.name, split, chosen.folder, resolution=chosen.resolution, strict=chosen.strict)
-
-
-def evaluator_for(config: Config, training: data.Dataset) -> Evaluator | None:
-    """Scores in the feature space of a small classifier, where the data has labels and a test split."""
-    if training.labels is None or "test" not in data.splits(config.data.name):
-        return None
-    settings, conditional = config.train, config.generator.conditional
-    size, channels = config.generator.resolution, config.generator.channels
-    reference = data.load(config.data.name, "test", config.data.folder, resolution=size, channels=channels)
-    classifier: Classifier | None = None
-
-    def evaluate(sampler: Sampler) -> dict[str, Any]:
-        nonlocal classifier
-        if classifier is None:  # once a run: it keeps what it knows of the reference
-            classifier = load_classifier(training, reference, device=find_device(settings.device))
-
-        def sample(count: int, labels: Tensor | None, seed: int) -> Tensor:
-            return sampler.from_noise(sampler.noise(count, seed), labels)
-
-        return evaluate_generator(
-            sample, reference, settings.evaluate_images, classifier, settings.seed, conditional=conditional
-        )
-
-    return evaluate
 
 
 def dry_run(config: Config) -> dict[str, str]:

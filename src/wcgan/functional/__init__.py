@@ -1,8 +1,19 @@
 """The maths of the layers, without state: pure functions, differentiable twice."""
 
+from wcgan.functional._gpu import plain_passes
 from wcgan.functional.affine import affine
 from wcgan.functional.moments import moments
-from wcgan.functional.normalize import Statistics, compose, whiten, whiten_color
+from wcgan.functional.normalize import Statistics, compose, whiten, whiten_color, whiten_color_parts
 from wcgan.functional.whitening import covariance_to_whitening
 
-__all__ = ["Statistics", "affine", "compose", "covariance_to_whitening", "moments", "whiten", "whiten_color"]
+__all__ = [
+    "Statistics",
+    "affine",
+    "compose",
+    "covariance_to_whitening",
+    "moments",
+    "plain_passes",
+    "whiten",
+    "whiten_color",
+    "whiten_color_parts",
+]

@@ -1,8 +1,9 @@
-"""The passes over a batch: every line of the library that touches all positions stands here.
+"""The passes over a batch: every line of the library that touches all positions stands here, or in `kernels`.
 
 A batch is viewed as `(N, d, L)`: samples, channels, positions of a sample. Each pass walks it once, in blocks that stay
 in cache, so that nothing of the batch's own size is allocated besides the result. Inside a block the data is centred
-first and multiplied second: `M (x - mu)` and never `M x - M mu`, which would cancel when `|mu|` is large.
+first and multiplied second: `M (x - mu)` and never `M x - M mu`, which would cancel when `|mu|` is large. Where a GPU's
+own kernels take the batch (`_gpu.kernels_for`), they do the same work instead.
 
 A *map* is a tensor `(K, g, p, p)` with `d = g p`: K slots (one shared by all samples, one a class, or one a
 sample), each of g diagonal blocks of size p. `p = 1` is a diagonal matrix, `g = 1` a full one.
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+
+from wcgan.functional._gpu import kernels_for
 
 # Elements of a block: small enough for a CPU's cache, large enough to fill a GPU.
 BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**22}
@@ -37,6 +40,9 @@ def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
     positions = as_positions(x)
     d = x.shape[1]
     p = d // groups
+    if kernels := kernels_for(groups, p, x):
+        mean, scatter = kernels.moments(positions, parts=1)
+        return x.numel() // d, mean[0], scatter
     centre = total = torch.zeros(d, dtype=compute_dtype(x), device=x.device)
     scatter = torch.zeros(groups, p, p, dtype=centre.dtype, device=x.device)
     count = 0
@@ -66,6 +72,10 @@ def map_pass(
         index: `(N,)`, the slot of each sample; None where K is 1 (shared) or N (one slot a sample).
     """
     target = as_positions(out)
+    if kernels := kernels_for(*_blocks_of([matrix for _, matrix, _ in terms]), out, *(x for x, _, _ in terms)):
+        flat = [(as_positions(x), m[:, 0], None if mean is None else mean.view(-1, x.shape[1])) for x, m, mean in terms]
+        kernels.apply_maps(target, offset, flat, index)
+        return
     n_slots = max([offset.shape[0]] + [matrix.shape[0] for _, matrix, _ in terms])
     for samples, places in _blocks(target, out.shape[1] if n_slots == 1 else out.shape[1] ** 2):
         view = target[samples, :, places]
@@ -88,6 +98,9 @@ def cross_pass(
     """One read of two batches -> `sum_n z_n (x_n - mean)^T` of each slot `(K, g, p, p)`, and `sum_n z_n` `(K, d)`."""
     slots, groups, p = shape
     z3, x3, d = as_positions(z), as_positions(x), x.shape[1]
+    if kernels := kernels_for(groups, p, x, z):
+        products, sums = kernels.cross(z3, x3, mean, slots, index)
+        return products.unsqueeze(1), sums
     dtype = compute_dtype(x)
     products = torch.zeros(slots, groups, p, p, dtype=dtype, device=x.device)
     sums = torch.zeros(slots, d, dtype=dtype, device=x.device)
@@ -116,6 +129,12 @@ def cross_pass(
             products.index_add_(0, index[samples], each)
             sums.index_add_(0, index[samples], sample_sums)
     return products, sums
+
+
+def _blocks_of(maps: list[Tensor]) -> tuple[int, int]:
+    """Groups and block size that all maps have in common; (0, 0) where they differ."""
+    shapes = {tuple(matrix.shape[1:3]) for matrix in maps}
+    return shapes.pop() if len(shapes) == 1 else (0, 0)
 
 
 def _blocks(positions: Tensor, per_sample: int) -> Iterator[tuple[slice, slice]]:

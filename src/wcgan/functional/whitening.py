@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from wcgan.functional._gpu import cholesky_for
 from wcgan.functional._registration import register, register_gradient
 
 # Where a covariance cannot be factorised, it is shrunk towards (trace / d) I by the first of these that suffices.
@@ -124,6 +125,8 @@ def _empty(like: Tensor) -> Tensor:
 
 
 def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whitening:
+    if fused := cholesky_for(covariance, RETRY_SHRINKAGE):
+        return Whitening(*fused.factorise(covariance, eps, RETRY_SHRINKAGE), _empty(covariance), _empty(covariance))
     levels = _retry_levels(covariance)
     if covariance.device.type == "cpu":
         retry = levels.new_zeros(covariance.shape[0])

@@ -1,6 +1,6 @@
 """The layers, and what is done with them in a network."""
 
-from wcgan.norm._base import WhiteningLayer
+from wcgan.norm._base import WhiteningLayer, sub_batches
 from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d
 from wcgan.norm.convert import convert_batchnorm
 from wcgan.norm.fold import FoldedMap, fold
@@ -19,4 +19,5 @@ __all__ = [
     "convert_batchnorm",
     "fold",
     "normalization",
+    "sub_batches",
 ]

@@ -12,7 +12,7 @@ from wcgan.report.reading import Record, RunRecord
 
 _NO_SCORES = {"kind", "iteration", "seconds", "protocol"}
 # Measured with the scores, or free to differ between runs that are compared.
-_NO_PROTOCOL = {"IS_std", "seed"}
+_NO_PROTOCOL = {"std", "seed"}
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,16 @@ def last_evaluation(run: RunRecord) -> Record:
 
 def score_to_text(run: RunRecord, name: str) -> str:
     """A run's last score as the table shows it."""
-    evaluation = last_evaluation(run)
-    value = evaluation.get(name)
+    return evaluation_to_text(last_evaluation(run), name)
+
+
+def evaluation_to_text(evaluation: Record, name: str) -> str:
+    """A score of an evaluation, with its standard deviation where it has one."""
+    value, protocol = evaluation.get(name), evaluation.get("protocol")
     if name.startswith("accuracy"):
         return percent(value)
-    protocol = evaluation.get("protocol")
-    deviation = protocol.get("IS_std") if isinstance(protocol, dict) and name.startswith("IS") else None
+    deviations = protocol.get("std") if isinstance(protocol, dict) else None
+    deviation = deviations.get(name) if isinstance(deviations, dict) else None
     return f"{number(value)} \u00b1 {number(deviation, 2)}" if is_number(deviation) else number(value)
 
 
@@ -80,35 +84,47 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
         return "The run does not say how its scores were measured."
     parts = []
     rest = dict(protocol)
-    classifier, reference = rest.pop("classifier", None), rest.pop("reference", None)
-    name = f"IS({rest['features']})" if rest.get("features") else "IS"
-    if rest.get("features") == "classifier" and isinstance(classifier, dict):
+    if "name" in rest:
+        parts.append(f"{rest.pop('name')}.")
+    known = {key: rest.pop(key) for key in ("inception", "classifier") if isinstance(rest.get(key), dict)}
+    if known and rest.get("features") == " and ".join(known):
         del rest["features"]
+    if "inception" in known:
+        parts.append(f"FID, KID and IS by the Inception of 2015-12-05 (weights {known['inception'].get('weights')}).")
+    if "classifier" in known:
+        classifier = known["classifier"]
         parts.append(
             "Features and predictions of a small classifier, not of Inception: not comparable with published FID and "
             f"IS. It learnt from {number(classifier.get('images'))} images of {classifier.get('trained_on')} and knows "
             f"{percent(classifier.get('accuracy'))} of {classifier.get('tested_on')} (weights "
             f"{classifier.get('weights')})."
         )
-    elif classifier is not None:
-        rest["classifier"] = classifier
-    if isinstance(reference, dict):
-        count, dataset, split = (reference.get(key) for key in ("images", "dataset", "split"))
-        parts.append(f"Real images: all {number(count)} of {dataset} {split}.")
-    elif reference is not None:
-        rest["reference"] = reference
+    if isinstance(rest.get("reference"), dict):
+        parts.append(reference_to_sentence(rest.pop("reference")))
     if "generated" in rest:
         generated = f"Generated images: {number(rest.pop('generated'))}"
         labels = rest.pop("labels", None)
         generated += f", {labels} over the classes" if labels else ""
-        generated += f", in batches of {number(rest.pop('batch'))}" if "batch" in rest else ""
         parts.append(f"{generated}.")
     if "splits" in rest:
-        parts.append(f"{name} is the mean \u00b1 standard deviation over {number(rest.pop('splits'))} parts of them.")
+        sets, scored = rest.pop("splits"), rest.pop("scored_by_IS", None)
+        each = f"{number(sets)} sets of {number(scored // sets)} images" if scored else f"{number(sets)} parts of them"
+        name = "IS(classifier)" if list(known) == ["classifier"] else "IS"
+        parts.append(f"{name} is the mean \u00b1 standard deviation over {each}.")
+    if "kid_subset_size" in rest:
+        subsets, size = rest.pop("kid_subsets", None), rest.pop("kid_subset_size")
+        each = f"{number(subsets)} subsets of {number(size)} images"
+        parts.append(f"KID is the mean \u00b1 standard deviation over {each}.")
     parts += [f"{key}: {_plain(value)}." for key, value in rest.items()]
     if seeds:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}.")
     return " ".join(parts)
+
+
+def reference_to_sentence(reference: Record) -> str:
+    count, dataset, split, there = (reference.get(key) for key in ("images", "dataset", "split", "of"))
+    share = f"{number(count)} of the {number(there)}" if is_number(there) and there != count else f"all {number(count)}"
+    return f"Real images: {share} of {dataset} {split}."
 
 
 def best_runs(runs: list[RunRecord], name: str) -> set[int]:

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from wcgan.train.iteration import Players
+from wcgan.train.iteration import Players, laid_out_like
 
 
 class CheckpointError(ValueError):
@@ -150,9 +150,11 @@ def tensors_to_players(found: Checkpoint, players: Players) -> None:
         tensors_to_network(found, "average", players.average)
     for name, optimizer in _optimizers(players):
         state: dict[int, dict[str, Tensor]] = {}
+        parameters = optimizer.param_groups[0]["params"]
         for key, value in section(found.tensors, name).items():
             index, _, entry = key.partition(".")
-            state.setdefault(int(index), {})[entry] = value
+            moment = entry != "step"  # the number of steps lies where the optimiser wants it, on either device
+            state.setdefault(int(index), {})[entry] = laid_out_like(parameters[int(index)], value) if moment else value
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 

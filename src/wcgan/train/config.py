@@ -75,6 +75,8 @@ class TrainConfig:
     """Iterations between evaluations; 0 for none but the last."""
     evaluate_images: int = 10_000
     """Generated images in an evaluation."""
+    evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
+    """What looks at them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda` or `cuda:N`."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -83,6 +85,8 @@ class TrainConfig:
     """`torch.compile`; auto is yes on a GPU."""
     channels_last: Literal["auto", "yes", "no"] = "auto"
     """Memory format; auto is yes on a GPU."""
+    cuda_graph: Literal["auto", "yes", "no"] = "auto"
+    """Whether an iteration is replayed as one CUDA graph; auto is yes for a single process on a GPU."""
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,20 @@
 """One iteration: the discriminator's updates, then the generator's."""
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
 from wcgan.nets import Discriminator, Generator, build_discriminator, build_generator
-from wcgan.norm import WhiteningLayer
+from wcgan.norm import WhiteningLayer, sub_batches
+from wcgan.train.batches import Inputs
 from wcgan.train.config import Config, TrainConfig
 from wcgan.train.losses import DISCRIMINATOR_LOSSES, class_loss, generator_loss, gradient_penalty
 from wcgan.train.parallel import Rank
-from wcgan.train.randomness import EpochOrder, generator_for
+
+ALONE = Rank()
 
 
 @dataclass
@@ -30,46 +32,9 @@ class Players:
         """The generator that samples are drawn from."""
         return self.generator if self.average is None else self.average
 
-
-@dataclass
-class Batches:
-    """Real images and labels, the noise and labels of generated ones: all of it decided by seed and iteration."""
-
-    images: Tensor  # (N, C, H, W) uint8, on the device or mapped from disk
-    labels: Tensor | None
-    classes: int | None
-    noise: int
-    seed: int
-    device: torch.device
-    rank: Rank = field(default_factory=Rank)
-
-    def __post_init__(self) -> None:
-        self._order = EpochOrder(len(self.images), self.seed)
-
-    def real(self, step: int, batch: int) -> tuple[Tensor, Tensor | None]:
-        """Images in [-1, 1] with dequantisation noise U(0, 1/128), and their labels."""
-        index = self._order.indices(step, batch)
-        noise = self._uniform("dequantize", step, (batch, *self.images.shape[1:]))
-        index, noise = self.rank.share(index).to(self.images.device), self.rank.share(noise)
-        images = self.images[index].to(self.device, non_blocking=True)
-        labels = None if self.labels is None else self.labels[index].to(self.device, non_blocking=True)
-        return (images + noise) / 128 - 1, labels  # value v becomes uniform in [v, v+1) / 128 - 1
-
-    def latent(self, purpose: str, step: int, batch: int) -> tuple[Tensor, Tensor | None]:
-        """Noise z ~ N(0, I), and labels uniform over the classes."""
-        random = generator_for(self.seed, purpose, step, self.device)
-        z = torch.randn(batch, self.noise, generator=random, device=self.device)
-        if self.classes is None:
-            return self.rank.share(z), None
-        labels = torch.randint(0, self.classes, (batch,), generator=random, device=self.device)
-        return self.rank.share(z), self.rank.share(labels)
-
-    def between(self, step: int, batch: int) -> Tensor:
-        """Where between a real and a generated image the gradient penalty looks."""
-        return self.rank.share(self._uniform("penalty", step, (batch,)))
-
-    def _uniform(self, purpose: str, step: int, shape: tuple[int, ...]) -> Tensor:
-        return torch.rand(shape, generator=generator_for(self.seed, purpose, step, self.device), device=self.device)
+    @property
+    def optimizers(self) -> tuple[Adam, Adam]:
+        return self.generator_optimizer, self.discriminator_optimizer
 
 
 def build_players(config: Config, device: torch.device, channels_last: bool = False, sync: bool = False) -> Players:
@@ -87,7 +52,11 @@ def build_players(config: Config, device: torch.device, channels_last: bool = Fa
     train = config.train
 
     def adam(network: nn.Module) -> Adam:
-        return Adam(network.parameters(), lr=train.learning_rate, betas=(train.beta1, train.beta2))
+        parameters, betas = network.parameters(), (train.beta1, train.beta2)
+        if device.type != "cuda":
+            return Adam(parameters, train.learning_rate, betas)
+        rate = torch.tensor(train.learning_rate, dtype=torch.float32, device=device)  # where a CUDA graph can read it
+        return Adam(parameters, rate, betas, fused=True)
 
     average = copy.deepcopy(generator).requires_grad_(False) if train.ema else None
     return Players(generator, discriminator, adam(generator), adam(discriminator), average)
@@ -102,55 +71,78 @@ def learning_rate(train: TrainConfig, iteration: int) -> float:
     return train.learning_rate
 
 
+def set_learning_rate(players: Players, rate: float) -> None:
+    """Of both optimisers; on a GPU in place, and without a wait for it."""
+    for optimizer in players.optimizers:
+        for group in optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+
 def train_iteration(
-    players: Players, batches: Batches, config: Config, iteration: int, precision: torch.dtype
+    players: Players, inputs: Inputs, config: Config, precision: torch.dtype, rank: Rank = ALONE
 ) -> dict[str, Tensor]:
-    """`critic_steps` updates of the discriminator and one of the generator. Returns losses, on the device."""
-    train, device = config.train, batches.device
+    """`critic_steps` updates of the discriminator and one of the generator. Returns losses, on the device.
+
+    The same work on the same tensors whatever the iteration: nothing is drawn, no value decides what is done and
+    nobody waits for the device.
+    """
+    train, device = config.train, inputs.real.device
     generator, discriminator = players.generator, players.discriminator
     conditional_g = config.generator.conditional
     sees_labels = config.discriminator.head == "projection"
     autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
-    rate = learning_rate(train, iteration)
-    for optimizer in (players.generator_optimizer, players.discriminator_optimizer):
-        optimizer.param_groups[0]["lr"] = rate
     losses: dict[str, Tensor] = {}
 
-    for critic in range(train.critic_steps):
-        step = iteration * train.critic_steps + critic
-        real, labels = batches.real(step, train.batch)
-        z, fake_labels = batches.latent("critic", step, train.batch)
+    with autocast:
+        generated = critic_images(generator, inputs.critic_noise, inputs.critic_labels if conditional_g else None)
+    for step, (real, fake) in enumerate(zip(inputs.real, generated, strict=True)):
+        labels, fake_labels, between = (
+            None if values is None else values[step]
+            for values in (inputs.real_labels, inputs.critic_labels, inputs.between)
+        )
+        both_labels = torch.cat([labels, fake_labels]) if sees_labels and labels is not None else None  # type: ignore[list-item]
         with autocast:
-            with torch.no_grad():
-                fake = generator(z, fake_labels if conditional_g else None).to(real.dtype)
-            both = torch.cat([real, fake])
-            both_labels = torch.cat([labels, fake_labels]) if sees_labels and labels is not None else None  # type: ignore[list-item]
-            scores = discriminator(both, both_labels)
+            scores = discriminator(torch.cat([real, fake]), both_labels)
         on_real, on_fake = scores.realness.float().chunk(2)
         loss = losses["loss/discriminator"] = DISCRIMINATOR_LOSSES[train.loss](on_real, on_fake)
-        if train.gradient_penalty:
-            between = batches.between(step, train.batch)
+        if between is not None:
             penalty = gradient_penalty(discriminator, real, fake, labels if sees_labels else None, between)
             losses["loss/gradient_penalty"] = penalty
             loss = loss + train.gradient_penalty * penalty
         if scores.logits is not None and labels is not None:
             losses["loss/class_real"] = class_loss(scores.logits[: len(real)], labels)
             loss = loss + train.class_weight_discriminator * losses["loss/class_real"]
-        update(players.discriminator_optimizer, loss, discriminator, batches.rank)
+        update(players.discriminator_optimizer, loss, discriminator, rank)
 
-    z, fake_labels = batches.latent("generator", iteration, train.generator_batch)
     with autocast:
-        scores = discriminator(
-            generator(z, fake_labels if conditional_g else None), fake_labels if sees_labels else None
-        )
+        images = generator(inputs.noise, inputs.labels if conditional_g else None)
+        scores = discriminator(images, inputs.labels if sees_labels else None)
     loss = losses["loss/generator"] = generator_loss(scores.realness.float())
-    if scores.logits is not None and fake_labels is not None:
-        losses["loss/class_generated"] = class_loss(scores.logits, fake_labels)
+    if scores.logits is not None and inputs.labels is not None:
+        losses["loss/class_generated"] = class_loss(scores.logits, inputs.labels)
         loss = loss + train.class_weight_generator * losses["loss/class_generated"]
-    update(players.generator_optimizer, loss, generator, batches.rank)
+    update(players.generator_optimizer, loss, generator, rank)
     if players.average is not None:
         update_average(players.average, generator, train.ema)
     return {name: loss.detach() for name, loss in losses.items()}
+
+
+@torch.no_grad()
+def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None) -> Tensor:
+    """Images for all updates of the discriminator, `(s, b, C, H, W)` from `(s, b, noise)`; on a GPU in one pass.
+
+    The generator does not change between these updates, and each update's batch is normalised by statistics of its
+    own: they are the images that one pass after another gives, which on the CPU, whose cache is small, is faster.
+    """
+    steps, batch = noise.shape[:2]
+    if noise.device.type == "cpu":
+        return torch.stack([generator(z, None if labels is None else labels[i]) for i, z in enumerate(noise)])
+    with sub_batches(generator, steps):
+        images: Tensor = generator(noise.flatten(0, 1), None if labels is None else labels.flatten())
+    return images.unflatten(0, (steps, batch))
 
 
 def update(optimizer: Adam, loss: Tensor, network: nn.Module, rank: Rank) -> None:
@@ -158,9 +150,14 @@ def update(optimizer: Adam, loss: Tensor, network: nn.Module, rank: Rank) -> Non
     parameters = list(network.parameters())
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
+        parameter.grad = None if gradient is None else laid_out_like(parameter, gradient)
     rank.average_gradients(parameters)
     optimizer.step()
+
+
+def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
+    """The values with the parameter's strides, as fused Adam wants them."""
+    return values if values.stride() == parameter.stride() else torch.empty_like(parameter).copy_(values)
 
 
 @torch.no_grad()

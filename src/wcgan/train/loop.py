@@ -2,7 +2,6 @@
 
 import errno
 import math
-import os
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ import torch
 
 from wcgan._version import __version__
 from wcgan.data import Dataset
+from wcgan.train.batches import Batches, Inputs
 from wcgan.train.checkpoint import (
     CheckpointError,
     first_nonfinite,
@@ -25,8 +25,9 @@ from wcgan.train.checkpoint import (
     write_checkpoint,
 )
 from wcgan.train.config import Config
+from wcgan.train.graph import GraphedIteration, Losses
 from wcgan.train.hardware import Hardware, find_hardware
-from wcgan.train.iteration import Batches, Players, build_players, train_iteration
+from wcgan.train.iteration import Players, build_players, learning_rate, set_learning_rate, train_iteration
 from wcgan.train.journal import Journal
 from wcgan.train.parallel import Rank, process_count, process_group
 from wcgan.train.progress import Progress, progress_for
@@ -65,7 +66,7 @@ class StopRequest:
 def train(config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None) -> Outcome:
     """Trains from the newest checkpoint of the run, or from the start, to the end or to a signal."""
     check_shares(config, Rank(count=process_count()))
-    hardware = find_hardware(config.train, int(os.environ.get("LOCAL_RANK", "0")))
+    hardware = find_hardware(config.train)
     try:
         with process_group(hardware.device) as rank, _signals() as stop, _quiet_threads():
             return _train(config, dataset, run, hardware, rank, stop, evaluator)
@@ -102,12 +103,13 @@ def _train(
         if iteration >= settings.iterations:
             return Outcome(iteration, first_process=rank.first)
         compile_players(players, config, hardware, progress)
+        step = make_step(players, batches, config, hardware, progress)
         journal = ending.enter_context(closing(Journal(run, config, progress, rank, iteration, hardware)))
         healthy = torch.ones((), dtype=torch.bool, device=device)
         began = time.monotonic()
 
         while iteration < settings.iterations:
-            losses = train_iteration(players, batches, config, iteration, hardware.precision)
+            losses = step(iteration)
             iteration += 1
             healthy &= torch.stack([value.isfinite() for value in losses.values()]).all()
             seconds = seconds_before + time.monotonic() - began
@@ -124,13 +126,14 @@ def _train(
                 unhealthy = rank.any(not healthy) or not all(map(math.isfinite, means.values()))
                 stop_if_diverged(unhealthy, means, players, journal, iteration, thorough=saving or stopping)
                 journal.losses(iteration, means, seconds)
-            if rank.first:
-                if sampling and settings.sample_every:
-                    journal.samples(iteration, sampler)
-                if evaluating and evaluator:
-                    journal.scores(iteration, evaluator(sampler), players)
-                if saving or stopping:
-                    save(players, run, config, dataset, iteration, seconds)
+            if rank.first and sampling and settings.sample_every:
+                journal.samples(iteration, sampler)
+            if evaluating and evaluator:
+                scores = evaluator(sampler)  # all processes share the work
+                if rank.first:
+                    journal.scores(iteration, scores, players)
+            if rank.first and (saving or stopping):
+                save(players, run, config, dataset, iteration, seconds)
             progress.advance(iteration)
             if stopping and not last:
                 journal.event(iteration, "stopped", signal=stop.signal)
@@ -162,7 +165,7 @@ def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Ran
         labels if config.conditional else None,
         config.classes if config.conditional else None,
         config.generator.noise,
-        config.train.seed,
+        config.train,
         device,
         rank,
     )
@@ -192,11 +195,32 @@ def restore(players: Players, run: Run, dataset: Dataset, rank: Rank, progress: 
 def compile_players(players: Players, config: Config, hardware: Hardware, progress: Progress) -> None:
     if not hardware.compile:
         return
-    players.generator.compile()
+    players.generator.compile(dynamic=False)  # two batch sizes, each with kernels made for it
     if config.train.gradient_penalty:
         progress.say("the discriminator is not compiled: a gradient penalty differentiates it twice")
     else:
-        players.discriminator.compile()
+        players.discriminator.compile(dynamic=False)
+
+
+def make_step(
+    players: Players, batches: Batches, config: Config, hardware: Hardware, progress: Progress
+) -> Callable[[int], Losses]:
+    """A function from an iteration's number to its losses, which are valid until the next; a CUDA graph if it can."""
+
+    def compute(inputs: Inputs) -> Losses:
+        return train_iteration(players, inputs, config, hardware.precision, batches.rank)
+
+    run: Callable[[Inputs], Losses] = compute
+    if hardware.eager_because is None:
+        run = GraphedIteration(compute, players, progress.say, required=config.train.cuda_graph == "yes")
+    elif hardware.eager_because and hardware.device.type == "cuda":
+        progress.say(f"an iteration is not one CUDA graph: {hardware.eager_because}")
+
+    def step(iteration: int) -> Losses:
+        set_learning_rate(players, learning_rate(config.train, iteration))
+        return run(batches.draw(iteration))
+
+    return step
 
 
 def stop_if_diverged(

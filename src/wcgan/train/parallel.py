@@ -8,7 +8,7 @@ names and state whatever runs them.
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -30,10 +30,10 @@ class Rank:
     def first(self) -> bool:
         return self.index == 0
 
-    def share(self, batch: Tensor) -> Tensor:
-        """This process's equal part of a global batch."""
-        size = batch.shape[0] // self.count
-        return batch[self.index * size : (self.index + 1) * size]
+    def share(self, batch: Tensor, dim: int = 0) -> Tensor:
+        """This process's equal part of a global batch, whose samples lie along a dimension."""
+        size = batch.shape[dim] // self.count
+        return batch.narrow(dim, self.index * size, size)
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """The mean of all processes' gradients, in place, by one sum."""
@@ -68,6 +68,16 @@ def process_count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def processes_here() -> int:
+    """How many of them are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def process_here() -> int:
+    """This process's number among them."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def is_first_process() -> bool:
     """Whether this process is the one that writes, before a group is joined."""
     return int(os.environ.get("RANK", "0")) == 0
@@ -75,15 +85,14 @@ def is_first_process() -> bool:
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[Rank]:
-    """Joins the processes that `torchrun` started; a single process needs nothing."""
-    count = process_count()
-    if count == 1:
-        yield Rank()
-        return
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=LONGEST_WAIT)
-    try:
-        yield Rank(dist.get_rank(), count)
-    finally:
-        dist.destroy_process_group()
+    """Joins the processes that `torchrun` started, on a device that becomes the current one."""
+    count, gpu = process_count(), device.type == "cuda"
+    with torch.cuda.device(device) if gpu else nullcontext():
+        if count == 1:
+            yield Rank()
+            return
+        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=LONGEST_WAIT)
+        try:
+            yield Rank(dist.get_rank(), count)
+        finally:
+            dist.destroy_process_group()

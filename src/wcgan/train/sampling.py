@@ -10,6 +10,14 @@ from wcgan.train.images import to_uint8
 from wcgan.train.randomness import generator_for
 
 
+def _pixels(images: Tensor) -> Tensor:
+    """`to_uint8`, which cannot show what is not a number."""
+    broken = int((~images.isfinite()).flatten(1).any(1).sum())
+    if broken:
+        raise ValueError(f"{broken} of {len(images)} images from this generator hold NaN or Inf: take an earlier state")
+    return to_uint8(images)
+
+
 class Sampler:
     """A generator at rest: draws images from seeds.
 
@@ -64,16 +72,20 @@ class Sampler:
         return torch.tensor(wanted)[torch.arange(count) % len(wanted)]
 
     @torch.no_grad()
-    def from_noise(self, z: Tensor, labels: Tensor | None, batch: int = 256) -> Tensor:
-        """Images of given noise `(N, noise)` and labels `(N,)` or class weights `(N, classes)`."""
+    def from_noise(self, z: Tensor, labels: Tensor | None, batch: int = 256, stay: bool = False) -> Tensor:
+        """Images of given noise `(N, noise)` and labels `(N,)` or class weights `(N, classes)`.
+
+        On the CPU, or with `stay` on the device that made them.
+        """
+        draw = self.network.forward  # not a compiled network's own call, which would compile every size of batch anew
         device = next(self.network.parameters()).device
         was_training = self.network.training
         self.network.eval()
         try:
             parts = [
-                to_uint8(
-                    self.network(part.to(device), None if labels is None else labels[i : i + batch].to(device))
-                ).cpu()
+                _pixels(draw(part.to(device), None if labels is None else labels[i : i + batch].to(device))).to(
+                    device if stay else "cpu"
+                )
                 for i in range(0, len(z), batch)
                 for part in [z[i : i + batch]]
             ]

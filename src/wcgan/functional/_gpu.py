@@ -1,0 +1,64 @@
+"""When a GPU's own kernels do the work, and a switch to do without them."""
+
+import functools
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+_state = {"kernels": True}
+
+
+@contextmanager
+def plain_passes() -> Iterator[None]:
+    """Computes with PyTorch's operators alone, to compare the kernels with.
+
+    Example:
+        >>> import torch, wcgan
+        >>> with wcgan.functional.plain_passes():
+        ...     z = wcgan.functional.whiten(torch.randn(8, 4))
+    """
+    before = _state["kernels"]
+    _state["kernels"] = False
+    try:
+        yield
+    finally:
+        _state["kernels"] = before
+
+
+def kernels_for(groups: int, p: int, *batches: Tensor) -> ModuleType | None:
+    """The kernels, where they take these batches `(N, d, ...)` with maps of `groups` blocks of size p; else None."""
+    first = batches[0]
+    if not (_state["kernels"] and first.is_cuda and groups == 1 and p > 1 and first.numel()):
+        return None
+    if any(x.dtype != first.dtype or not _is_view(x) for x in batches):
+        return None
+    kernels = _import_kernels()
+    return kernels if kernels is not None and kernels.supports(first) else None
+
+
+def cholesky_for(covariance: Tensor, levels: tuple[float, ...]) -> ModuleType | None:
+    """The module of the fused factorisation, where it takes these covariances `(g, p, p)`; else None."""
+    if not (_state["kernels"] and covariance.is_cuda and covariance.numel()):
+        return None
+    from wcgan.kernels import cholesky
+
+    return cholesky if cholesky.supports(covariance, levels) else None
+
+
+def _is_view(x: Tensor) -> bool:
+    """Whether positions can be flattened without a copy."""
+    return x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+
+
+@functools.cache
+def _import_kernels() -> ModuleType | None:
+    try:
+        from wcgan.kernels import batch
+    except ImportError:
+        warnings.warn("Triton is not installed: whitening runs on plain PyTorch operators, slower", stacklevel=2)
+        return None
+    return batch

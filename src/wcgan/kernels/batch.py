@@ -1,0 +1,385 @@
+"""The passes over a batch as Triton kernels, for full matrices on a CUDA device.
+
+Each computes what a plain function of `_passes` computes: products of bfloat16, float16 or tf32 numbers, summed in
+float32. How large means are kept from cancelling depends on the type:
+
+- float32 and float16 batches are centred before they are rounded and multiplied.
+- bfloat16 batches are multiplied as they are, and sums of products are moved to the mean afterwards. Rounding x to
+  bfloat16 has already added a variance of about (2^-8 mu)^2 / 12 = 1.3e-6 mu^2, more than the 3e-7 mu^2 by which sums
+  of exact products in float32 are off. For the same reason a map is applied as `M x + (b - M mu)`, with the offset
+  taken in float32 from the rounded M, so that the rounding of M acts on x - mu alone.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+CENTRE_ROWS = 64
+
+
+@triton.jit
+def _rows(x, slot, v, count, order, bounds, length, sn, sl, FLAT: tl.constexpr, GROUPED: tl.constexpr):
+    """Pointers to the rows v of a slot: the samples of a class, or an equal part of the batch."""
+    if GROUPED:
+        sample = tl.load(order + tl.load(bounds + slot) + v // length, mask=v < count, other=0)
+        return x + sample.to(tl.int64) * sn + (v % length) * sl
+    if FLAT:
+        return x + (slot.to(tl.int64) * count + v) * sl
+    return x + (slot.to(tl.int64) * (count // length) + v // length) * sn + (v % length) * sl
+
+
+@triton.jit
+def _centre_kernel(x, out, count, length, d, sn, sd, sl, R: tl.constexpr, BLOCK: tl.constexpr):
+    """The mean of R rows spread evenly over a part of the batch."""
+    part = tl.program_id(1)
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = (tl.arange(0, R).to(tl.int64) * count // R).to(tl.int32)
+    pointers = _rows(x, part, v, count, x, x, length, sn, sl, False, False)
+    values = tl.load(pointers[:, None] + columns[None, :] * sd, mask=columns[None, :] < d, other=0).to(tl.float32)
+    tl.store(out + part * d + columns, tl.sum(values, 0) / R, mask=columns < d)
+
+
+@triton.jit
+def _cross_kernel(
+    z, x, centre, products, sums, order, bounds, count, length, d, zn, zd, zl, xn, xd, xl, splits,
+    SYMMETRIC: tl.constexpr, CENTRED: tl.constexpr, GROUPED: tl.constexpr, FLAT: tl.constexpr,
+    PRECISION: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
+):
+    """A tile of `sum (z - a)(x - c)^T` over a share of a slot's rows, and of `sum (z - a)`; a = c where symmetric."""
+    tile, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if SYMMETRIC:  # tiles on and below the diagonal
+        i = ((tl.sqrt(8.0 * tile + 1.0) - 1.0) * 0.5).to(tl.int32)
+        j = tile - i * (i + 1) // 2
+    else:
+        side = tl.cdiv(d, D)
+        i, j = tile // side, tile % side
+    if GROUPED:
+        count = (tl.load(bounds + slot + 1) - tl.load(bounds + slot)) * length
+    left, right = i * D + tl.arange(0, D), j * D + tl.arange(0, D)
+    in_left, in_right = left < d, right < d
+    shift_left, shift_right = tl.zeros((D,), tl.float32), tl.zeros((D,), tl.float32)
+    if CENTRED:
+        base = centre + slot * d if SYMMETRIC else centre
+        shift_right = tl.load(base + right, mask=in_right, other=0)
+        if SYMMETRIC:
+            shift_left = tl.load(base + left, mask=in_left, other=0)
+    total = tl.zeros((D, D), tl.float32)
+    column = tl.zeros((P, D), tl.float32)
+    share = tl.cdiv(tl.cdiv(count, splits), P) * P
+    first = split * share
+    last = tl.minimum(first + share, count)
+    for start in range(first, last, P):
+        v = start + tl.arange(0, P)
+        inside = v < last
+        z_rows = _rows(z, slot, v, count, order, bounds, length, zn, zl, FLAT, GROUPED)
+        x_rows = _rows(x, slot, v, count, order, bounds, length, xn, xl, FLAT, GROUPED)
+        a = tl.load(z_rows[:, None] + left[None, :] * zd, mask=inside[:, None] & in_left[None, :], other=0)
+        b = tl.load(x_rows[:, None] + right[None, :] * xd, mask=inside[:, None] & in_right[None, :], other=0)
+        if CENTRED:
+            b = tl.where(inside[:, None], b.to(tl.float32) - shift_right[None, :], 0.0).to(b.dtype)
+            if SYMMETRIC:
+                a = tl.where(inside[:, None], a.to(tl.float32) - shift_left[None, :], 0.0).to(a.dtype)
+        column += a.to(tl.float32)
+        total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
+    place = (split * tl.num_programs(2) + slot).to(tl.int64)
+    target = products + place * d * d + left[:, None] * d + right[None, :]
+    tl.store(target, total, mask=in_left[:, None] & in_right[None, :])
+    if j == 0:
+        tl.store(sums + place * d + left, tl.sum(column, 0), mask=in_left)
+
+
+@triton.jit
+def _sum_splits(parts, size, place, step, splits, at, inside, B: tl.constexpr, S: tl.constexpr):
+    """The sum over splits of B entries: `parts[split * step + place] [at]`, entries of `size` floats."""
+    total = tl.zeros((B,), tl.float32)
+    for start in range(0, splits, S):
+        split = start + tl.arange(0, S)
+        base = parts + (split * step + place).to(tl.int64) * size
+        values = tl.load(base[:, None] + at[None, :], mask=(split < splits)[:, None] & inside[None, :], other=0)
+        total += tl.sum(values, 0)
+    return total
+
+
+@triton.jit
+def _moments_kernel(
+    products, sums, centre, mean, scatter, count, d, splits, parts, CENTRED: tl.constexpr, B: tl.constexpr, S: tl.constexpr
+):
+    """Partial sums -> a row of the scatter about the mean, up to the diagonal, and the column that mirrors it."""
+    row, part = tl.program_id(0), tl.program_id(2)
+    columns = tl.program_id(1) * B + tl.arange(0, B)
+    inside = columns <= row
+    if tl.program_id(1) * B <= row:
+        total = _sum_splits(products, d * d, part, parts, splits, row * d + columns, inside, B, S)
+        sum_columns = _sum_splits(sums, d, part, parts, splits, columns, inside, B, S)
+        sum_row = tl.sum(tl.where(columns == row, sum_columns, 0.0))
+        if tl.program_id(1) * B + B <= row:  # the row's own sum lies in another block
+            sum_row = tl.sum(_sum_splits(sums, d, part, parts, splits, row + tl.arange(0, 1), row + tl.arange(0, 1) < d, 1, S))
+        total -= sum_columns * (sum_row / count)
+        base = scatter + part.to(tl.int64) * d * d
+        tl.store(base + row * d + columns, total, mask=inside)
+        tl.store(base + columns * d + row, total, mask=inside)
+        shift = sum_columns / count
+        if CENTRED:
+            shift += tl.load(centre + part * d + columns, mask=inside, other=0)
+        tl.store(mean + part * d + columns, shift, mask=inside & (columns == row))
+
+
+@triton.jit
+def _products_kernel(
+    products, sums, mean, out, out_sums, d, splits, slots, SHIFTED: tl.constexpr, B: tl.constexpr, S: tl.constexpr
+):
+    """Partial sums -> a row of `sum z (x - mean)^T`, and its entry of `sum z`."""
+    row, slot = tl.program_id(0), tl.program_id(2)
+    columns = tl.program_id(1) * B + tl.arange(0, B)
+    inside = columns < d
+    total = _sum_splits(products, d * d, slot, slots, splits, row * d + columns, inside, B, S)
+    own = row + tl.arange(0, 1)
+    sum_row = _sum_splits(sums, d, slot, slots, splits, own, own < d, 1, S)
+    if SHIFTED:
+        total -= tl.sum(sum_row) * tl.load(mean + columns, mask=inside, other=0)
+    tl.store(out + slot.to(tl.int64) * d * d + row * d + columns, total, mask=inside)
+    tl.store(out_sums + slot * d + own, sum_row, mask=own < d)
+
+
+@triton.jit
+def _fold_kernel(
+    matrix, mean, rounded, pulls, d, sk, si, sj, slots_per_part, SHIFTED: tl.constexpr, D: tl.constexpr, K: tl.constexpr
+):
+    """Maps rounded to the batch's type, and what they make of the mean."""
+    slot = tl.program_id(1)
+    rows = tl.program_id(0) * D + tl.arange(0, D)
+    source, target = matrix + slot.to(tl.int64) * sk, rounded + slot.to(tl.int64) * d * d
+    pull = tl.zeros((D,), tl.float32)
+    for start in range(0, d, K):
+        columns = start + tl.arange(0, K)
+        inside = (rows < d)[:, None] & (columns < d)[None, :]
+        m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0)
+        m = m.to(rounded.dtype.element_ty)
+        tl.store(target + rows[:, None] * d + columns[None, :], m, mask=inside)
+        if SHIFTED:
+            centre = tl.load(mean + slot // slots_per_part * d + columns, mask=columns < d, other=0)
+            pull += tl.sum(m.to(tl.float32) * centre[None, :], 1)
+    if SHIFTED:
+        tl.store(pulls + slot * d + rows, pull, mask=rows < d)
+
+
+@triton.jit
+def _add_term(
+    acc, x_rows, inside, sd, matrix, slot, mean, part, pulls, outputs, d,
+    CENTRED: tl.constexpr, PULLED: tl.constexpr, PRECISION: tl.constexpr, K: tl.constexpr,
+):
+    """acc + (x - mean) M^T, over the channels of x."""
+    base = matrix + slot.to(tl.int64) * d * d
+    for start in range(0, d, K):
+        inputs = start + tl.arange(0, K)
+        there = inputs < d
+        a = tl.load(x_rows[:, None] + inputs[None, :] * sd, mask=inside[:, None] & there[None, :], other=0)
+        if CENTRED:
+            a = (a.to(tl.float32) - tl.load(mean + part * d + inputs, mask=there, other=0)[None, :]).to(a.dtype)
+        w = tl.load(base + outputs[:, None] * d + inputs[None, :], mask=(outputs < d)[:, None] & there[None, :], other=0)
+        acc = tl.dot(a, tl.trans(w), acc, input_precision=PRECISION)
+    if PULLED:
+        acc -= tl.load(pulls + slot * d + outputs, mask=outputs < d, other=0)[None, :]
+    return acc
+
+
+@triton.jit
+def _map_kernel(
+    out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index, count, length, per_part, d,
+    on, od, ol, an, ad, al, bn, bd, bl, offset_slots, slots1, slots2,
+    TERMS: tl.constexpr, CENTRED1: tl.constexpr, CENTRED2: tl.constexpr, PULLED1: tl.constexpr, PULLED2: tl.constexpr,
+    SLOTTED: tl.constexpr, INDEXED: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+):
+    """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample where there are slots), N channels."""
+    zero = tl.program_id(0) * 0
+    if SLOTTED:
+        tiles = tl.cdiv(length, P)
+        sample = tl.program_id(0) // tiles
+        place = (tl.program_id(0) % tiles) * P + tl.arange(0, P)
+        inside = place < length
+        v = sample * length + place
+        slot = tl.load(index + sample).to(tl.int32) if INDEXED else sample
+        part = sample // per_part
+    else:
+        v = tl.program_id(0) * P + tl.arange(0, P)
+        inside = v < count
+        slot = zero
+        part = zero
+    outputs = tl.program_id(1) * N + tl.arange(0, N)
+    acc = tl.zeros((P, N), tl.float32)
+    rows1 = _rows(x1, zero, v, count, index, index, length, an, al, FLAT, False)
+    slot1 = tl.minimum(slot, slots1 - 1)
+    acc = _add_term(acc, rows1, inside, ad, m1, slot1, mean1, part, pulls1, outputs, d, CENTRED1, PULLED1, PRECISION, K)
+    if TERMS == 2:
+        rows2 = _rows(x2, zero, v, count, index, index, length, bn, bl, FLAT, False)
+        slot2 = tl.minimum(slot, slots2 - 1)
+        acc = _add_term(acc, rows2, inside, bd, m2, slot2, mean2, part, pulls2, outputs, d, CENTRED2, PULLED2, PRECISION, K)
+    base = offset + tl.minimum(slot, offset_slots - 1).to(tl.int64) * d
+    acc += tl.load(base + outputs, mask=outputs < d, other=0)[None, :]
+    rows = _rows(out, zero, v, count, index, index, length, on, ol, FLAT, False)
+    mask = inside[:, None] & (outputs < d)[None, :]
+    tl.store(rows[:, None] + outputs[None, :] * od, acc.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _walk_kernel(
+    out, offset, x, matrix, pulls, count, d, ol, xl, PULLED: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr
+):
+    """`offset + M x` where channels lie innermost: a program keeps its N rows of the map and walks down the batch."""
+    outputs, inputs = tl.program_id(1) * N + tl.arange(0, N), tl.arange(0, K)
+    there, wanted = inputs < d, outputs < d
+    w = tl.load(matrix + outputs[:, None] * d + inputs[None, :], mask=wanted[:, None] & there[None, :], other=0)
+    shift = tl.load(offset + outputs, mask=wanted, other=0)
+    if PULLED:
+        shift -= tl.load(pulls + outputs, mask=wanted, other=0)
+    for start in range(tl.program_id(0) * P, count, tl.num_programs(0) * P):
+        v = (start + tl.arange(0, P)).to(tl.int64)
+        inside = v < count
+        a = tl.load(x + v[:, None] * xl + inputs[None, :], mask=inside[:, None] & there[None, :], other=0)
+        acc = tl.dot(a, tl.trans(w)) + shift[None, :]
+        target = out + v[:, None] * ol + outputs[None, :]
+        tl.store(target, acc.to(out.dtype.element_ty), mask=inside[:, None] & wanted[None, :])
+
+
+# From tensors to launches
+
+SUMS = dict(B=128, S=32, num_warps=4)
+OPTIONS = {"cross": dict(D=128, P=64, num_warps=4, num_stages=4), "walk": dict(P=64, N=256, num_warps=8, num_stages=2, programs=132), "map": dict(P=128, N=128, K=64, num_warps=4, num_stages=3)}
+
+
+def supports(x: Tensor) -> bool:
+    """Whether the kernels take this batch `(N, d, ...)`: at most 1024 channels, on a GPU with bfloat16 units."""
+    known = x.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    return known and x.shape[1] <= 1024 and torch.cuda.get_device_capability(x.device) >= (8, 0)
+
+
+def moments(x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
+    """Means `(parts, d)` and scatters `(parts, d, d)` of equal consecutive parts of a batch `(N, d, L)`."""
+    n, d, length = x.shape
+    count = n // parts * length
+    centred = x.dtype != torch.bfloat16
+    centre = x.new_empty(parts, d, dtype=torch.float32)
+    if centred:
+        grid = (triton.cdiv(d, 64), parts)
+        _centre_kernel[grid](x, centre, count, length, d, *x.stride(), R=CENTRE_ROWS, BLOCK=64, num_warps=4)
+    products, sums = _cross(x, x, centre if centred else None, parts, count, None, None, symmetric=True)
+    mean, scatter = torch.empty_like(centre), centre.new_empty(parts, d, d)
+    _moments_kernel[d, triton.cdiv(d, 128), parts](
+        products, sums, centre, mean, scatter, count, d, len(products), parts, CENTRED=centred, **SUMS
+    )
+    return mean, scatter
+
+
+def cross(z: Tensor, x: Tensor, mean: Tensor | None, slots: int, index: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`sum z_n (x_n - mean)^T` of each slot, `(K, d, d)`, and `sum z_n`, `(K, d)`."""
+    n, d, length = x.shape
+    order = bounds = None
+    if slots > 1:
+        if index is None:
+            order = bounds = torch.arange(slots + 1, device=x.device)
+        else:
+            ordered, order = index.sort()
+            bounds = torch.searchsorted(ordered, torch.arange(slots + 1, device=x.device))
+    centred = mean is not None and x.dtype != torch.bfloat16
+    products, sums = _cross(z, x, mean if centred else None, slots, n * length, order, bounds, symmetric=False)
+    out, out_sums = products.new_empty(slots, d, d), products.new_empty(slots, d)
+    shifted = mean is not None and not centred
+    _products_kernel[d, triton.cdiv(d, 128), slots](
+        products, sums, mean, out, out_sums, d, len(products), slots, SHIFTED=shifted, **SUMS
+    )
+    return out, out_sums
+
+
+def _cross(
+    z: Tensor, x: Tensor, centre: Tensor | None, slots: int, count: int, order: Tensor | None, bounds: Tensor | None,
+    symmetric: bool,
+) -> tuple[Tensor, Tensor]:
+    """Partial sums `(splits, slots, d, d)` and `(splits, slots, d)`."""
+    d, length = x.shape[1:]
+    options = dict(OPTIONS["cross"])
+    if d < options["D"]:
+        options |= dict(D=max(16, triton.next_power_of_2(d)), num_warps=4)
+    if x.element_size() == 4:
+        options |= dict(P=32)
+    side = triton.cdiv(d, options["D"])
+    tiles = side * (side + 1) // 2 if symmetric else side * side
+    expected = count // slots if order is not None else count  # rows of a slot
+    splits = max(1, min(_programs(x) // (tiles * slots), expected // (2 * options["P"])))
+    products = x.new_empty(splits, slots, d, d, dtype=torch.float32)
+    sums = x.new_empty(splits, slots, d, dtype=torch.float32)
+    _cross_kernel[tiles, splits, slots](
+        z, x, centre, products, sums, order, bounds, count, length, d, *z.stride(), *x.stride(), splits,
+        SYMMETRIC=symmetric, CENTRED=centre is not None, GROUPED=order is not None,
+        FLAT=order is None and _flat(z) and _flat(x), PRECISION=_precision(x), **options,
+    )
+    return products, sums
+
+
+Term = tuple[Tensor, Tensor, Tensor | None]
+
+
+def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None) -> None:
+    """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`; M `(K or 1, d, d)`, mean `(parts, d)` or None."""
+    n, d, length = out.shape
+    parts = max([mean.shape[0] for _, _, mean in terms if mean is not None], default=1)
+    folded = [(x, *_fold(matrix, mean, out.dtype)) for x, matrix, mean in terms]
+    (x1, m1, mean1, pulls1), (x2, m2, mean2, pulls2) = folded[0], folded[-1]
+    slots = max(offset.shape[0], m1.shape[0], m2.shape[0])
+    slotted = slots > 1 or parts > 1
+    flat = not slotted and all(_flat(t) for t in (out, x1, x2))
+    count = n * length
+    if flat and len(terms) == 1 and out.dtype == torch.bfloat16 and d <= 256 and all(t.stride(1) == 1 for t in (out, x1, x2)):
+        walk = dict(OPTIONS["walk"])
+        K = max(16, triton.next_power_of_2(d))
+        walk["N"] = min(walk["N"], K)
+        columns = triton.cdiv(d, walk["N"])
+        per = triton.cdiv(walk.pop("programs"), columns)
+        _walk_kernel[min(per, triton.cdiv(count, walk["P"])), columns](
+            out, offset.contiguous(), x1, m1, pulls1, count, d, out.stride(2), x1.stride(2), PULLED=pulls1 is not None, K=K, **walk
+        )
+        return
+    options = dict(OPTIONS["map"])
+    if out.element_size() == 4:
+        options |= dict(P=64, N=128, K=32)
+    options["N"] = min(options["N"], max(16, triton.next_power_of_2(d)))
+    options["K"] = min(options["K"], options["N"])
+    if slotted:
+        options["P"] = min(options["P"], max(16, triton.next_power_of_2(length)))
+    if options["P"] * options["N"] < 128 * 128:
+        options["num_warps"] = 4
+    rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(count, options["P"])
+    _map_kernel[rows, triton.cdiv(d, options["N"])](
+        out, offset.contiguous(), x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index, count, length, n // parts, d, *out.stride(), *x1.stride(), *x2.stride(),
+        offset.shape[0], m1.shape[0], m2.shape[0],
+        TERMS=len(terms), CENTRED1=mean1 is not None, CENTRED2=mean2 is not None, PULLED1=pulls1 is not None,
+        PULLED2=pulls2 is not None, SLOTTED=slotted, INDEXED=index is not None, FLAT=flat, PRECISION=_precision(out), **options,
+    )
+
+
+def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """A map in the batch's type; the mean, where it is to be subtracted first; what the map makes of it, where after."""
+    slots, d, _ = matrix.shape
+    after = mean is not None and dtype == torch.bfloat16
+    rounded = matrix.new_empty(slots, d, d, dtype=dtype)
+    pulls = matrix.new_empty(slots, d) if after else None
+    _fold_kernel[triton.cdiv(d, 16), slots](
+        matrix, mean, rounded, pulls, d, *matrix.stride(), slots // (1 if mean is None else mean.shape[0]),
+        SHIFTED=after, D=16, K=min(128, triton.next_power_of_2(d)), num_warps=4,
+    )
+    return rounded, None if after else mean, pulls
+
+
+def _flat(x: Tensor) -> bool:
+    """Whether the rows of all samples follow one another at one stride."""
+    return x.shape[0] == 1 or x.stride(0) == x.shape[2] * x.stride(2)
+
+
+def _programs(x: Tensor) -> int:
+    """Programs that fill the GPU twice."""
+    return 2 * torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 8
+
+
+def _precision(x: Tensor) -> str:
+    """Products of float32 numbers: tf32 where PyTorch may, else three of them, which is as good as float32."""
+    return "tf32" if x.dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32 else "tf32x3"

@@ -1,0 +1,114 @@
+"""What an iteration is given: real images, noise and labels, all of it decided by seed and iteration."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wcgan.train.config import TrainConfig
+from wcgan.train.parallel import Rank
+from wcgan.train.randomness import generator_for
+
+
+class Inputs(NamedTuple):
+    """One iteration's draws, on the device: `s` updates of the discriminator on `b` images, one of the generator.
+
+    Of several processes, each has its share of every batch.
+    """
+
+    real: Tensor
+    """`(s, b, C, H, W)` in [-1, 1], with dequantisation noise."""
+    real_labels: Tensor | None
+    """`(s, b)`."""
+    critic_noise: Tensor
+    """`(s, b, noise)`, of the generated images that the discriminator learns from."""
+    critic_labels: Tensor | None
+    """`(s, b)`."""
+    between: Tensor | None
+    """`(s, b)` in [0, 1): where between a real and a generated image the gradient penalty looks."""
+    noise: Tensor
+    """`(g, noise)`, of the generator's update."""
+    labels: Tensor | None
+    """`(g,)`."""
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """The values on a device; through pinned memory, from which a GPU takes them while the host goes on."""
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
+
+
+class EpochOrder:
+    """The order of the data: one permutation after another, cut into batches that may span two of them."""
+
+    def __init__(self, size: int, seed: int, device: torch.device | str = "cpu") -> None:
+        self.size, self.seed, self.device = size, seed, torch.device(device)
+        self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)
+
+    def indices(self, step: int, batch: int) -> Tensor:
+        """The indices `(batch,)` of a step."""
+        parts, start, stop = [], step * batch, (step + 1) * batch
+        while start < stop:
+            epoch, offset = divmod(start, self.size)
+            taken = min(self.size - offset, stop - start)
+            parts.append(self._order(epoch)[offset : offset + taken])
+            start += taken
+        return torch.cat(parts)
+
+    def _order(self, epoch: int) -> Tensor:
+        if epoch != self._epoch:  # drawn on the CPU, so that a seed means the same everywhere
+            order = torch.randperm(self.size, generator=generator_for(self.seed, "order", epoch))
+            self._epoch, self._permutation = epoch, to_device(order, self.device)
+        return self._permutation
+
+
+@dataclass
+class Batches:
+    """Real images and labels, and what generated ones are made from."""
+
+    images: Tensor  # (N, C, H, W) uint8, on the device or mapped from disk
+    labels: Tensor | None
+    classes: int | None
+    noise: int
+    train: TrainConfig
+    device: torch.device
+    rank: Rank = field(default_factory=Rank)
+
+    def __post_init__(self) -> None:
+        self._order = EpochOrder(len(self.images), self.train.seed, self.images.device)
+
+    def draw(self, iteration: int) -> Inputs:
+        """An iteration's inputs; one draw for each purpose, whatever the number of updates, and no wait for a GPU."""
+        steps, batch = self.train.critic_steps, self.train.batch
+        between = self._uniform("penalty", iteration, steps, batch) if self.train.gradient_penalty else None
+        return Inputs(
+            *self._real(iteration, steps, batch),
+            *self._latent("critic", iteration, steps, batch),
+            between,
+            *self._latent("generator", iteration, self.train.generator_batch),
+        )
+
+    def _real(self, iteration: int, steps: int, batch: int) -> tuple[Tensor, Tensor | None]:
+        """Images in [-1, 1] with dequantisation noise U(0, 1/128), and their labels."""
+        index = self.rank.share(self._order.indices(iteration, steps * batch).view(steps, batch), dim=1)
+        images = to_device(self.images[index], self.device)
+        labels = None if self.labels is None else to_device(self.labels[index], self.device)
+        noise = self._uniform("dequantize", iteration, steps, batch, *self.images.shape[1:])
+        return (images + noise) / 128 - 1, labels  # value v becomes uniform in [v, v+1) / 128 - 1
+
+    def _latent(self, purpose: str, iteration: int, *shape: int) -> tuple[Tensor, Tensor | None]:
+        """Noise z ~ N(0, I) `(*shape, noise)`, and labels uniform over the classes `(*shape,)`."""
+        random = generator_for(self.train.seed, purpose, iteration, self.device)
+        z = torch.randn(*shape, self.noise, generator=random, device=self.device)
+        batch = len(shape) - 1
+        if self.classes is None:
+            return self.rank.share(z, batch), None
+        labels = torch.randint(0, self.classes, shape, generator=random, device=self.device)
+        return self.rank.share(z, batch), self.rank.share(labels, batch)
+
+    def _uniform(self, purpose: str, iteration: int, *shape: int) -> Tensor:
+        """U(0, 1) for every update `(s, b, ...)`."""
+        random = generator_for(self.train.seed, purpose, iteration, self.device)
+        return self.rank.share(torch.rand(shape, generator=random, device=self.device), dim=1)

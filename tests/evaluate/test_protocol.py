@@ -1,0 +1,72 @@
+"""Protocols: the published numbers of images, and a name that says every change of them."""
+
+import pytest
+
+from wcgan.evaluate import PROTOCOLS, find_protocol, protocol_to_plan
+
+COUNTS = {
+    # real images' split, real, generated, sets of the Inception Score, images in all of them
+    "paper-5k": ("test", 10_000, 5_000, 10, 50_000),
+    "paper-10k": ("test", 10_000, 10_000, 10, 50_000),
+    "50k-train": ("train", 50_000, 50_000, 10, 50_000),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_published_protocol_has_the_published_counts_and_its_plain_name(name):
+    plan = protocol_to_plan(PROTOCOLS[name], reference=60_000)
+    assert (PROTOCOLS[name].split, plan.reference, plan.generated, plan.sets, plan.scored) == COUNTS[name]
+    assert plan.name == name
+
+
+def test_the_distances_alone_need_no_images_for_the_score():
+    plan = protocol_to_plan(PROTOCOLS["paper-5k"], 10_000)
+    assert [plan.images(m) for m in (("fid",), ("is",), ("is", "fid", "kid"))] == [5_000, 50_000, 50_000]
+    assert protocol_to_plan(PROTOCOLS["paper-5k"], 10_000, 5_000, metrics=("fid", "kid")).name == "paper-5k"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "counts"),
+    [
+        (("paper-10k", 359, None, 2000), "paper-10k, 2,000 generated against 359, 10 sets of 200", (359, 2000, 2000)),
+        (("paper-10k", 90_000, None, 10_000), "paper-10k, 10 sets of 1,000", (10_000, 10_000, 10_000)),
+        (("all", 30, 40, None), "all, 40 generated against 30, 10 sets of 4", (30, 40, 40)),
+        (("all", 30, 40, 20), "all, 20 generated against 30, 10 sets of 2", (30, 20, 20)),
+        (("all", 30, 7, None), "all, 7 generated against 30, 3 sets of 2", (30, 7, 7)),
+    ],
+)
+def test_a_change_of_counts_is_in_the_name(arguments, name, counts):
+    protocol, *numbers = arguments
+    plan = protocol_to_plan(PROTOCOLS[protocol], *numbers)
+    assert plan.name == name
+    assert (plan.reference, plan.generated, plan.scored) == counts
+
+
+def test_a_name_speaks_only_of_what_is_measured():
+    arguments = (PROTOCOLS["all"], 30, 40, None)
+    assert protocol_to_plan(*arguments, metrics=("fid",)).name == "all, 40 generated against 30"
+    assert protocol_to_plan(*arguments, metrics=("is",)).name == "all, 10 sets of 4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("paper-10k", 9_999), "'paper-10k' needs 10,000 real images and there are 9,999.*say --images N"),
+        (("paper-10k", 10_000, 9_999, None, ("fid",)), "needs 10,000 images to score and there are 9,999.*'all'"),
+        (("paper-5k", 10_000, 5_000), "needs 50,000 images to score and there are 5,000"),
+        (("paper-5k", 10_000, 50, 60), "needs 60 images to score and there are 50"),
+        (("all", 10), "a generator has no end of images for the protocol 'all': say --images N"),
+        (("all", 1, 20), "needs 2 real images and there are 1"),
+        (("all", 10, 1), "needs 2 images to score and there are 1"),
+        (("all", 10, 20, 9), "--images must be at least 10, got 9"),
+    ],
+)
+def test_too_few_images_are_refused(arguments, message):
+    name, *numbers = arguments
+    with pytest.raises(ValueError, match=message):
+        protocol_to_plan(PROTOCOLS[name], *numbers)
+
+
+def test_an_unknown_protocol_is_said_with_those_there_are():
+    with pytest.raises(ValueError, match="unknown protocol '10k'; choose one of paper-5k, paper-10k, 50k-train, all"):
+        find_protocol("10k")

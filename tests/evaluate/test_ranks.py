@@ -1,0 +1,48 @@
+"""Processes that share an evaluation give the figures of one process alone."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from tests.evaluate.cases import Replay, plan, stripes
+
+from wcgan.evaluate import ClassifierSettings, evaluate_generator, load_classifier
+from wcgan.train.parallel import Rank
+
+pytestmark = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch was built without gloo"
+)
+NAMES = ("FID(classifier)", "IS(classifier)", "KID(classifier)", "accuracy(classifier)")
+
+
+def measure(rank, cache):
+    settings = ClassifierSettings(width=4, epochs=2, batch=8)
+    classifier = load_classifier(stripes(), None, settings, device="cpu", cache=cache)
+    scores = evaluate_generator(
+        Replay(stripes()),
+        stripes(700, split="test", seed=2),
+        [classifier],
+        plan(700, 600, sets=3, scored=900),
+        classes=2,
+        metrics=("is", "fid", "kid"),
+        kid_subset_size=50,
+        rank=rank,
+        cache=cache,
+    )
+    return {**{name: scores[name] for name in NAMES}, **scores["protocol"]["std"]}
+
+
+def work(index, count, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=index, world_size=count)
+    torch.save(measure(Rank(index, count), folder / f"cache-{index}"), folder / f"{index}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_figures_do_not_depend_on_the_number_of_processes(tmp_path, count):
+    alone = measure(Rank(), tmp_path / "alone")
+    multiprocessing.spawn(work, (count, tmp_path), nprocs=count)
+    for index in range(count):
+        shared = torch.load(tmp_path / f"{index}.pt")
+        assert shared == {name: pytest.approx(value, rel=1e-6, abs=1e-9) for name, value in alone.items()}
