@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart tour test test-slow lint types docs bench bench-train bench-evaluate format clean
+.PHONY: help quickstart tour test test-slow lint types docs bench bench-train bench-evaluate bench-gpu format clean
 
 help:
 	@echo "make quickstart   trains a small conditional GAN on handwritten digits, in about five minutes on two cores"
@@ -14,6 +14,7 @@ help:
 	@echo "make bench        forward and backward, time and memory, as ratios to batch normalisation"
 	@echo "make bench-train  seconds per training iteration, as ratios to batch normalisation"
 	@echo "make bench-evaluate  images per second of FID's network, beside torch-fidelity's own command"
+	@echo "make bench-gpu    kernels, layers, iterations and inference on a GPU, and training beside plain operators"
 	@echo "make docs         the documentation, into site/"
 
 $(BIN)/python:
@@ -73,6 +74,10 @@ $(VENV)/evaluate: $(VENV)/train
 
 bench-evaluate: $(VENV)/evaluate
 	$(BIN)/python benchmarks/evaluate.py
+
+# More of it with BENCH, such as BENCH="--parts layers --seconds 300".
+bench-gpu: $(VENV)/evaluate
+	$(BIN)/python benchmarks/gpu.py --out results/performance/gpu.json $(BENCH)
 
 bench-train: $(VENV)/train
 	$(BIN)/python benchmarks/train.py

@@ -93,3 +93,12 @@ def test_importing_wcgan_loads_nothing_optional():
     loaded = set(result.stdout.split())
     assert "torch" in loaded
     assert loaded & OPTIONAL == set()
+
+
+def test_the_kernels_are_imported_when_a_gpu_needs_them_and_not_before():
+    listing = (
+        "import sys, torch, wcgan; wcgan.WhiteningColoring1d(4)(torch.randn(8, 4)).sum().backward();"
+        "print(*(name for name in sys.modules if name.startswith('wcgan.kernels')))"
+    )
+    result = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []

@@ -19,14 +19,30 @@ PUBLIC = [
     "load",
     "normalization",
 ]
-FUNCTIONAL = ["Statistics", "affine", "compose", "covariance_to_whitening", "moments", "whiten", "whiten_color"]
+FUNCTIONAL = [
+    "Statistics",
+    "affine",
+    "compose",
+    "covariance_to_whitening",
+    "moments",
+    "plain_passes",
+    "whiten",
+    "whiten_color",
+    "whiten_color_parts",
+]
+NORM = [
+    *(name for name in PUBLIC if name not in ("__version__", "functional", "load")),
+    *("FoldedMap", "Variant", "WhiteningLayer", "sub_batches"),
+]
 LAYERS = [name for name in PUBLIC if "Coloring" in name]
 NOT_CALLED = ("VARIANTS", "__version__", "functional")
 NEEDS_A_RUN = "load"  # so that its example cannot run by itself
 CALLED = [
     *(f"wcgan.{name}" for name in PUBLIC if name not in (*NOT_CALLED, NEEDS_A_RUN)),
     *(f"wcgan.functional.{name}" for name in FUNCTIONAL if name != "Statistics"),
+    "wcgan.norm.sub_batches",
 ]
+MODULES = [wcgan, wcgan.functional, wcgan.norm]
 
 
 def resolve(path):
@@ -44,13 +60,17 @@ def test_the_public_list_of_the_functions_is_exactly_this():
     assert sorted(wcgan.functional.__all__) == sorted(FUNCTIONAL)
 
 
-@pytest.mark.parametrize("module", [wcgan, wcgan.functional], ids=lambda module: module.__name__)
+def test_the_public_list_of_the_layers_is_exactly_this():
+    assert sorted(wcgan.norm.__all__) == sorted(NORM)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_every_name_on_a_list_is_there(module):
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
     assert len(set(module.__all__)) == len(module.__all__)
 
 
-@pytest.mark.parametrize("module", [wcgan, wcgan.functional], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_no_class_or_function_is_in_reach_without_being_on_the_list(module):
     found = [
         name

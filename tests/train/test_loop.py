@@ -103,6 +103,16 @@ def test_evaluation_runs_at_the_end_where_no_other_is_asked_for(tmp_path):
     assert [line["iteration"] for line in of_kind(run, "evaluation")] == [6]
 
 
+def test_a_failed_evaluation_loses_no_training(tmp_path):
+    def fails(sampler):
+        raise RuntimeError("no memory for the features")
+
+    with pytest.raises(RuntimeError, match="features"):
+        run_to_end(tmp_path, fails, evaluate_every=4, checkpoint_every=100)
+    (checkpoint,) = tmp_path.rglob("0000004.json")
+    assert read_checkpoint(checkpoint.with_suffix("")).facts["iteration"] == 4
+
+
 def test_the_best_by_distance_is_kept_whatever_comes_later(tmp_path):
     run, _ = run_to_end(tmp_path, scores(5.0, 2.0, 7.0), evaluate_every=2, keep_checkpoints=1)
     best = read_checkpoint(run.checkpoints / "best")

@@ -117,7 +117,6 @@ def _evaluate_run(target: str, config: EvaluationConfig, rank: Rank, progress: P
     run, found = find_checkpoint(Path(target), config.checkpoint)
     own, device = run.config(), str(find_device(config.device))
     protocol = find_protocol(config.protocol or "paper-10k")
-    networks = _inception(config, device)
     generator = own.generator
     reference = load_set(
         config.reference or own.data.name,
@@ -128,7 +127,9 @@ def _evaluate_run(target: str, config: EvaluationConfig, rank: Rank, progress: P
         progress,
     )
     name = config.reference or own.data.name
-    networks += _classifier(config, reference, name, device, rank, own.data.folder, progress)
+    networks = _inception(config, device) + _classifier(
+        config, reference, name, device, rank, own.data.folder, progress
+    )
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), None)
     sampler = load_generator(run.folder, found.path.stem, device)
     scores = evaluate_generator(
@@ -146,10 +147,10 @@ def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: P
     if config.reference is None:
         raise ValueError(f"what shall {target} be compared with? Say --reference name:split, or --reference FOLDER")
     protocol, device = find_protocol(config.protocol or "all"), str(find_device(config.device))
-    networks = _inception(config, device)
     size = (config.resolution, config.channels)
     images = load_set(target, "test", None, *size, progress)
     reference = load_set(config.reference, protocol.split, None, *size, progress)
+    networks = _inception(config, device)  # after the images: what is wrong with them is said at once
     networks += _classifier(config, reference, config.reference, device, rank, None, progress)
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), len(images))
     scores = evaluate_images(images, reference, networks, plan, **_options(config, metrics, rank, progress))

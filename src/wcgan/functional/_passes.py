@@ -61,7 +61,11 @@ def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
 
 
 def map_pass(
-    out: Tensor, offset: Tensor, terms: list[tuple[Tensor, Tensor, Tensor | None]], index: Tensor | None
+    out: Tensor,
+    offset: Tensor,
+    terms: list[tuple[Tensor, Tensor, Tensor | None]],
+    index: Tensor | None,
+    relu: bool = False,
 ) -> None:
     """One walk over the batch: `out_n = offset_k(n) + sum over terms of map_k(n) (x_n - mean)`, in place.
 
@@ -70,11 +74,12 @@ def map_pass(
         offset: `(K, d)`.
         terms: `(x, map, mean)` with x like `out`, map `(K or 1, g, p, p)`, mean `(d,)` or None.
         index: `(N,)`, the slot of each sample; None where K is 1 (shared) or N (one slot a sample).
+        relu: whether to replace what is negative by 0.
     """
     target = as_positions(out)
     if kernels := kernels_for(*_blocks_of([matrix for _, matrix, _ in terms]), out, *(x for x, _, _ in terms)):
         flat = [(as_positions(x), m[:, 0], None if mean is None else mean.view(-1, x.shape[1])) for x, m, mean in terms]
-        kernels.apply_maps(target, offset, flat, index)
+        kernels.apply_maps(target, offset, flat, index, relu)
         return
     n_slots = max([offset.shape[0]] + [matrix.shape[0] for _, matrix, _ in terms])
     for samples, places in _blocks(target, out.shape[1] if n_slots == 1 else out.shape[1] ** 2):
@@ -86,6 +91,8 @@ def map_pass(
             part = as_positions(x)[samples, :, places]
             centred = part.to(offset.dtype) if mean is None else part - mean.view(-1, 1)
             _add_map(block, _slots(matrix, index, samples), centred)
+        if relu:
+            block.relu_()
         if not direct:
             view.copy_(block)
     if target.data_ptr() != out.data_ptr():  # strides that no view can flatten
@@ -133,7 +140,7 @@ def cross_pass(
 
 def _blocks_of(maps: list[Tensor]) -> tuple[int, int]:
     """Groups and block size that all maps have in common; (0, 0) where they differ."""
-    shapes = {tuple(matrix.shape[1:3]) for matrix in maps}
+    shapes = {(matrix.shape[1], matrix.shape[2]) for matrix in maps}
     return shapes.pop() if len(shapes) == 1 else (0, 0)
 
 

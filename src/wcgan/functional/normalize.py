@@ -72,7 +72,7 @@ def _correction(whitening: str, count: float | Tensor) -> float | Tensor:
     return (count - 1) / count if whitening == "standardize" else 1.0
 
 
-def _fake(x, color, shift, index, whitening, groups, eps, iterations, group) -> tuple[Tensor, ...]:
+def _fake(x, color, shift, index, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:
     d, dtype = x.shape[1], _passes.compute_dtype(x)
     p = d // groups
     slots = 1 if color is None else color.shape[0]
@@ -97,6 +97,7 @@ def _whiten_color(
     eps: float,
     iterations: int,
     group: str,
+    relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     local_count, mean, scatter = _passes.moments_pass(x, groups)
     count = mean.new_full((), local_count)
@@ -107,7 +108,7 @@ def _whiten_color(
     mapping = compose(color, w.matrix)
     out = torch.empty_like(x)
     offset = mean.new_zeros(mapping.shape[0], x.shape[1]) if shift is None else shift
-    _passes.map_pass(out, offset, [(x, mapping, mean)], index)
+    _passes.map_pass(out, offset, [(x, mapping, mean)], index, relu)
     mapping = mapping.clone() if color is None else mapping  # an operator's results may not share memory
     return out, mean, covariance, count, *w, mapping
 
@@ -131,19 +132,21 @@ def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, group: str) ->
 def _context(ctx, inputs, output) -> None:
     x, color, shift, index, *ctx.options = inputs
     ctx.has_shift = shift is not None
-    ctx.save_for_backward(x, color, index, *output[1:])
+    ctx.save_for_backward(x, color, index, output[0] if ctx.options[-1] else None, *output[1:])
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_):
-    x, color, index, mean, covariance, count, *rest = ctx.saved_tensors
+    x, color, index, out, mean, covariance, count, *rest = ctx.saved_tensors
     *factors, mapping = rest
     w = Whitening(*factors)
-    whitening, _, eps, iterations, group = ctx.options
+    whitening, _, eps, iterations, group, relu = ctx.options
     if torch.is_grad_enabled():
         mapping = compose(color, w.matrix)  # as a function of its parts, to be differentiated again
     if grad is None:
         grad = torch.zeros_like(x)
+    elif relu:
+        grad = torch.where(out > 0, grad, 0)
 
     # First pass: Mbar = Zbar (X - mu)^T of each slot, and the sums of Zbar.
     grad_map, grad_shift = cross_batches(grad, x, mean, index, *mapping.shape[:3])
@@ -162,7 +165,7 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
         curvature = (grad_sigma + grad_sigma.mT) / (count - 1)
         # Second pass: Xbar = M^T Zbar + 2/(m-1) Sbar (X - mu) + mubar / m.
         grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, grad_mu.unsqueeze(0) / count)
-    return grad_x, grad_color, grad_shift if ctx.has_shift else None, None, None, None, None, None, None
+    return grad_x, grad_color, grad_shift if ctx.has_shift else None, *[None] * 7
 
 
 def _reduce(group: str, *parts: Tensor) -> list[Tensor]:
@@ -203,6 +206,7 @@ def whiten_color(
     eps: float = 1e-3,
     iterations: int = 5,
     group: str = "",
+    relu: bool = False,
 ) -> tuple[Tensor, Statistics]:
     r"""Whitens a batch with its own statistics and colors it: :math:`z = C W (x - \mu) + b`, one pass over the data.
 
@@ -218,6 +222,7 @@ def whiten_color(
         eps: the shrinkage.
         iterations: steps of Newton's iteration.
         group: name of the process group whose ranks share statistics; empty for this process alone.
+        relu: whether a rectifier follows; on a GPU it costs nothing here, and a pass of its own elsewhere.
 
     Returns:
         z like `x`, and the batch's `Statistics`.
@@ -239,9 +244,10 @@ def whiten_color(
             x, whitening=whitening, groups=groups, eps=eps, iterations=iterations, group=group
         )
         offset = torch.zeros_like(color[:, 0]) if shift is None else shift
-        return map_batch(whitened, color.unsqueeze(1), None, offset, index), statistics
+        colored = map_batch(whitened, color.unsqueeze(1), None, offset, index)
+        return colored.relu() if relu else colored, statistics
     out, mean, covariance, _, _, retry, *_ = _whiten_color(
-        x, color, shift, index, whitening, groups, eps, iterations, group
+        x, color, shift, index, whitening, groups, eps, iterations, group, relu
     )
     return out, Statistics(mean, covariance, retry)
 
@@ -258,6 +264,7 @@ def whiten_color_parts(
     eps: float = 1e-3,
     iterations: int = 5,
     group: str = "",
+    relu: bool = False,
 ) -> tuple[Tensor, list[Statistics]]:
     """`whiten_color` of equal consecutive parts of a batch, each with its own statistics.
 
@@ -274,6 +281,7 @@ def whiten_color_parts(
         eps: as in `whiten_color`.
         iterations: as in `whiten_color`.
         group: as in `whiten_color`.
+        relu: as in `whiten_color`.
 
     Returns:
         z like `x`, and the `Statistics` of each part.
@@ -286,7 +294,7 @@ def whiten_color_parts(
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
-    options = (whitening, groups, eps, iterations, group)
+    options = (whitening, groups, eps, iterations, group, relu)
     if parts == 1 or torch.is_grad_enabled():
         results = [_whiten_color_of(*part, *options) for part in _cut(x, color, shift, index, parts)]
         return _join([out for out, _ in results]), [statistics for _, statistics in results]
@@ -294,10 +302,11 @@ def whiten_color_parts(
     return out, [Statistics(*part) for part in zip(mean, covariance, retry, strict=True)]
 
 
-def _whiten_color_of(x, color, shift, index, whitening, groups, eps, iterations, group) -> tuple[Tensor, Statistics]:
-    return whiten_color(
-        x, color, shift, index, whitening=whitening, groups=groups, eps=eps, iterations=iterations, group=group
-    )
+def _whiten_color_of(
+    x, color, shift, index, whitening, groups, eps, iterations, group, relu
+) -> tuple[Tensor, Statistics]:
+    options = {"whitening": whitening, "groups": groups, "eps": eps, "iterations": iterations, "group": group}
+    return whiten_color(x, color, shift, index, **options, relu=relu)
 
 
 def _join(parts: list[Tensor]) -> Tensor:
@@ -322,7 +331,7 @@ def _cut(
     ]
 
 
-def _fake_parts(x, color, shift, index, parts, whitening, groups, eps, iterations, group) -> tuple[Tensor, ...]:
+def _fake_parts(x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:
     d, dtype = x.shape[1], _passes.compute_dtype(x)
     shapes = ((parts, d), (parts, groups, d // groups, d // groups), (parts, groups))
     return torch.empty_like(x), *(x.new_empty(shape, dtype=dtype) for shape in shapes)
@@ -340,12 +349,13 @@ def _whiten_color_parts(
     eps: float,
     iterations: int,
     group: str,
+    relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, d = x.shape[:2]
     kernels = kernels_for(groups, d // groups, x)
     matrices = color is None or (color.dim() == 3 and (index is not None or color.shape[0] == 1))
     if kernels is None or group or not matrices:
-        options = (whitening, groups, eps, iterations, group)
+        options = (whitening, groups, eps, iterations, group, relu)
         results = [_whiten_color_of(*part, *options) for part in _cut(x, color, shift, index, parts)]
         mean, covariance, retry = (torch.stack(column) for column in zip(*(s for _, s in results), strict=True))
         out = torch.empty_like(x)
@@ -356,11 +366,11 @@ def _whiten_color_parts(
     covariance = scatter / (x.numel() // d // parts - 1)
     w = KINDS[whitening].factorise(covariance, eps, iterations)
     mapping = w.matrix if color is None else (color @ w.matrix.unsqueeze(1)).flatten(0, 1)  # (parts K, d, d)
-    slot = torch.arange(n, device=x.device) // (n // parts) * (mapping.shape[0] // parts)
-    slot = slot if index is None else slot + index
+    slots = mapping.shape[0] // parts
+    slot = None if index is None else index + torch.arange(n, device=x.device) // (n // parts) * slots
     offset = mean.new_zeros(1, d) if shift is None else shift.repeat(parts, 1)
     out = torch.empty_like(x)
-    kernels.apply_maps(_passes.as_positions(out), offset, [(positions, mapping, mean)], slot)
+    kernels.apply_maps(_passes.as_positions(out), offset, [(positions, mapping, mean)], slot, relu)
     return out, mean, covariance.unsqueeze(1), w.retry.unsqueeze(1)
 
 

@@ -42,9 +42,30 @@ def _centre_kernel(x, out, count, length, d, sn, sd, sl, R: tl.constexpr, BLOCK:
 
 @triton.jit
 def _cross_kernel(
-    z, x, centre, products, sums, order, bounds, count, length, d, zn, zd, zl, xn, xd, xl, splits,
-    SYMMETRIC: tl.constexpr, CENTRED: tl.constexpr, GROUPED: tl.constexpr, FLAT: tl.constexpr,
-    PRECISION: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
+    z,
+    x,
+    centre,
+    products,
+    sums,
+    order,
+    bounds,
+    count,
+    length,
+    d,
+    zn,
+    zd,
+    zl,
+    xn,
+    xd,
+    xl,
+    splits,
+    SYMMETRIC: tl.constexpr,
+    CENTRED: tl.constexpr,
+    GROUPED: tl.constexpr,
+    FLAT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    P: tl.constexpr,
 ):
     """A tile of `sum (z - a)(x - c)^T` over a share of a slot's rows, and of `sum (z - a)`; a = c where symmetric."""
     tile, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -103,7 +124,18 @@ def _sum_splits(parts, size, place, step, splits, at, inside, B: tl.constexpr, S
 
 @triton.jit
 def _moments_kernel(
-    products, sums, centre, mean, scatter, count, d, splits, parts, CENTRED: tl.constexpr, B: tl.constexpr, S: tl.constexpr
+    products,
+    sums,
+    centre,
+    mean,
+    scatter,
+    count,
+    d,
+    splits,
+    parts,
+    CENTRED: tl.constexpr,
+    B: tl.constexpr,
+    S: tl.constexpr,
 ):
     """Partial sums -> a row of the scatter about the mean, up to the diagonal, and the column that mirrors it."""
     row, part = tl.program_id(0), tl.program_id(2)
@@ -114,7 +146,9 @@ def _moments_kernel(
         sum_columns = _sum_splits(sums, d, part, parts, splits, columns, inside, B, S)
         sum_row = tl.sum(tl.where(columns == row, sum_columns, 0.0))
         if tl.program_id(1) * B + B <= row:  # the row's own sum lies in another block
-            sum_row = tl.sum(_sum_splits(sums, d, part, parts, splits, row + tl.arange(0, 1), row + tl.arange(0, 1) < d, 1, S))
+            sum_row = tl.sum(
+                _sum_splits(sums, d, part, parts, splits, row + tl.arange(0, 1), row + tl.arange(0, 1) < d, 1, S)
+            )
         total -= sum_columns * (sum_row / count)
         base = scatter + part.to(tl.int64) * d * d
         tl.store(base + row * d + columns, total, mask=inside)
@@ -166,8 +200,21 @@ def _fold_kernel(
 
 @triton.jit
 def _add_term(
-    acc, x_rows, inside, sd, matrix, slot, mean, part, pulls, outputs, d,
-    CENTRED: tl.constexpr, PULLED: tl.constexpr, PRECISION: tl.constexpr, K: tl.constexpr,
+    acc,
+    x_rows,
+    inside,
+    sd,
+    matrix,
+    slot,
+    mean,
+    part,
+    pulls,
+    outputs,
+    d,
+    CENTRED: tl.constexpr,
+    PULLED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    K: tl.constexpr,
 ):
     """acc + (x - mean) M^T, over the channels of x."""
     base = matrix + slot.to(tl.int64) * d * d
@@ -177,7 +224,9 @@ def _add_term(
         a = tl.load(x_rows[:, None] + inputs[None, :] * sd, mask=inside[:, None] & there[None, :], other=0)
         if CENTRED:
             a = (a.to(tl.float32) - tl.load(mean + part * d + inputs, mask=there, other=0)[None, :]).to(a.dtype)
-        w = tl.load(base + outputs[:, None] * d + inputs[None, :], mask=(outputs < d)[:, None] & there[None, :], other=0)
+        w = tl.load(
+            base + outputs[:, None] * d + inputs[None, :], mask=(outputs < d)[:, None] & there[None, :], other=0
+        )
         acc = tl.dot(a, tl.trans(w), acc, input_precision=PRECISION)
     if PULLED:
         acc -= tl.load(pulls + slot * d + outputs, mask=outputs < d, other=0)[None, :]
@@ -186,10 +235,47 @@ def _add_term(
 
 @triton.jit
 def _map_kernel(
-    out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index, count, length, per_part, d,
-    on, od, ol, an, ad, al, bn, bd, bl, offset_slots, slots1, slots2,
-    TERMS: tl.constexpr, CENTRED1: tl.constexpr, CENTRED2: tl.constexpr, PULLED1: tl.constexpr, PULLED2: tl.constexpr,
-    SLOTTED: tl.constexpr, INDEXED: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+    out,
+    offset,
+    x1,
+    m1,
+    mean1,
+    pulls1,
+    x2,
+    m2,
+    mean2,
+    pulls2,
+    index,
+    count,
+    length,
+    per_part,
+    per_slot,
+    d,
+    on,
+    od,
+    ol,
+    an,
+    ad,
+    al,
+    bn,
+    bd,
+    bl,
+    offset_slots,
+    slots1,
+    slots2,
+    TERMS: tl.constexpr,
+    RELU: tl.constexpr,
+    CENTRED1: tl.constexpr,
+    CENTRED2: tl.constexpr,
+    PULLED1: tl.constexpr,
+    PULLED2: tl.constexpr,
+    SLOTTED: tl.constexpr,
+    INDEXED: tl.constexpr,
+    FLAT: tl.constexpr,
+    PRECISION: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    P: tl.constexpr,
 ):
     """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample where there are slots), N channels."""
     zero = tl.program_id(0) * 0
@@ -199,7 +285,7 @@ def _map_kernel(
         place = (tl.program_id(0) % tiles) * P + tl.arange(0, P)
         inside = place < length
         v = sample * length + place
-        slot = tl.load(index + sample).to(tl.int32) if INDEXED else sample
+        slot = tl.load(index + sample).to(tl.int32) if INDEXED else sample // per_slot
         part = sample // per_part
     else:
         v = tl.program_id(0) * P + tl.arange(0, P)
@@ -214,38 +300,25 @@ def _map_kernel(
     if TERMS == 2:
         rows2 = _rows(x2, zero, v, count, index, index, length, bn, bl, FLAT, False)
         slot2 = tl.minimum(slot, slots2 - 1)
-        acc = _add_term(acc, rows2, inside, bd, m2, slot2, mean2, part, pulls2, outputs, d, CENTRED2, PULLED2, PRECISION, K)
+        acc = _add_term(
+            acc, rows2, inside, bd, m2, slot2, mean2, part, pulls2, outputs, d, CENTRED2, PULLED2, PRECISION, K
+        )
     base = offset + tl.minimum(slot, offset_slots - 1).to(tl.int64) * d
     acc += tl.load(base + outputs, mask=outputs < d, other=0)[None, :]
+    if RELU:
+        acc = tl.where(acc < 0, 0.0, acc)  # NaN stays
     rows = _rows(out, zero, v, count, index, index, length, on, ol, FLAT, False)
     mask = inside[:, None] & (outputs < d)[None, :]
     tl.store(rows[:, None] + outputs[None, :] * od, acc.to(out.dtype.element_ty), mask=mask)
 
 
-@triton.jit
-def _walk_kernel(
-    out, offset, x, matrix, pulls, count, d, ol, xl, PULLED: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr
-):
-    """`offset + M x` where channels lie innermost: a program keeps its N rows of the map and walks down the batch."""
-    outputs, inputs = tl.program_id(1) * N + tl.arange(0, N), tl.arange(0, K)
-    there, wanted = inputs < d, outputs < d
-    w = tl.load(matrix + outputs[:, None] * d + inputs[None, :], mask=wanted[:, None] & there[None, :], other=0)
-    shift = tl.load(offset + outputs, mask=wanted, other=0)
-    if PULLED:
-        shift -= tl.load(pulls + outputs, mask=wanted, other=0)
-    for start in range(tl.program_id(0) * P, count, tl.num_programs(0) * P):
-        v = (start + tl.arange(0, P)).to(tl.int64)
-        inside = v < count
-        a = tl.load(x + v[:, None] * xl + inputs[None, :], mask=inside[:, None] & there[None, :], other=0)
-        acc = tl.dot(a, tl.trans(w)) + shift[None, :]
-        target = out + v[:, None] * ol + outputs[None, :]
-        tl.store(target, acc.to(out.dtype.element_ty), mask=inside[:, None] & wanted[None, :])
-
-
 # From tensors to launches
 
-SUMS = dict(B=128, S=32, num_warps=4)
-OPTIONS = {"cross": dict(D=128, P=64, num_warps=4, num_stages=4), "walk": dict(P=64, N=256, num_warps=8, num_stages=2, programs=132), "map": dict(P=128, N=128, K=64, num_warps=4, num_stages=3)}
+SUMS = {"B": 128, "S": 32, "num_warps": 4}
+OPTIONS = {
+    "cross": {"D": 128, "P": 64, "num_warps": 4, "num_stages": 4},
+    "map": {"P": 128, "N": 128, "K": 64, "num_warps": 4, "num_stages": 3},
+}
 
 
 def supports(x: Tensor) -> bool:
@@ -292,16 +365,22 @@ def cross(z: Tensor, x: Tensor, mean: Tensor | None, slots: int, index: Tensor |
 
 
 def _cross(
-    z: Tensor, x: Tensor, centre: Tensor | None, slots: int, count: int, order: Tensor | None, bounds: Tensor | None,
+    z: Tensor,
+    x: Tensor,
+    centre: Tensor | None,
+    slots: int,
+    count: int,
+    order: Tensor | None,
+    bounds: Tensor | None,
     symmetric: bool,
 ) -> tuple[Tensor, Tensor]:
     """Partial sums `(splits, slots, d, d)` and `(splits, slots, d)`."""
     d, length = x.shape[1:]
     options = dict(OPTIONS["cross"])
     if d < options["D"]:
-        options |= dict(D=max(16, triton.next_power_of_2(d)), num_warps=4)
+        options |= {"D": max(16, triton.next_power_of_2(d)), "num_warps": 4}
     if x.element_size() == 4:
-        options |= dict(P=32)
+        options |= {"P": 32}
     side = triton.cdiv(d, options["D"])
     tiles = side * (side + 1) // 2 if symmetric else side * side
     expected = count // slots if order is not None else count  # rows of a slot
@@ -309,9 +388,25 @@ def _cross(
     products = x.new_empty(splits, slots, d, d, dtype=torch.float32)
     sums = x.new_empty(splits, slots, d, dtype=torch.float32)
     _cross_kernel[tiles, splits, slots](
-        z, x, centre, products, sums, order, bounds, count, length, d, *z.stride(), *x.stride(), splits,
-        SYMMETRIC=symmetric, CENTRED=centre is not None, GROUPED=order is not None,
-        FLAT=order is None and _flat(z) and _flat(x), PRECISION=_precision(x), **options,
+        z,
+        x,
+        centre,
+        products,
+        sums,
+        order,
+        bounds,
+        count,
+        length,
+        d,
+        *z.stride(),
+        *x.stride(),
+        splits,
+        SYMMETRIC=symmetric,
+        CENTRED=centre is not None,
+        GROUPED=order is not None,
+        FLAT=order is None and _flat(z) and _flat(x),
+        PRECISION=_precision(x),
+        **options,
     )
     return products, sums
 
@@ -319,53 +414,91 @@ def _cross(
 Term = tuple[Tensor, Tensor, Tensor | None]
 
 
-def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None) -> None:
-    """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`; M `(K or 1, d, d)`, mean `(parts, d)` or None."""
+def apply_maps(
+    out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None = None, relu: bool = False
+) -> None:
+    """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`, and the larger of that and 0.
+
+    Args:
+        out: `(N, d, L)`, overwritten.
+        offset: `(K or 1, d)`.
+        terms: `(x, M, mean)` with x like `out`, M `(K or 1, d, d)` and mean `(parts, d)`, of equal consecutive parts of
+            the batch, or None.
+        index: `(N,)`, the slot of each sample; without it, K equal consecutive parts of the batch have a slot each.
+        relu: whether to replace what is negative by 0.
+    """
     n, d, length = out.shape
     parts = max([mean.shape[0] for _, _, mean in terms if mean is not None], default=1)
     folded = [(x, *_fold(matrix, mean, out.dtype)) for x, matrix, mean in terms]
     (x1, m1, mean1, pulls1), (x2, m2, mean2, pulls2) = folded[0], folded[-1]
     slots = max(offset.shape[0], m1.shape[0], m2.shape[0])
+    flat = all(_flat(t) for t in (out, x1, x2))
     slotted = slots > 1 or parts > 1
-    flat = not slotted and all(_flat(t) for t in (out, x1, x2))
-    count = n * length
-    if flat and len(terms) == 1 and out.dtype == torch.bfloat16 and d <= 256 and all(t.stride(1) == 1 for t in (out, x1, x2)):
-        walk = dict(OPTIONS["walk"])
-        K = max(16, triton.next_power_of_2(d))
-        walk["N"] = min(walk["N"], K)
-        columns = triton.cdiv(d, walk["N"])
-        per = triton.cdiv(walk.pop("programs"), columns)
-        _walk_kernel[min(per, triton.cdiv(count, walk["P"])), columns](
-            out, offset.contiguous(), x1, m1, pulls1, count, d, out.stride(2), x1.stride(2), PULLED=pulls1 is not None, K=K, **walk
-        )
-        return
     options = dict(OPTIONS["map"])
     if out.element_size() == 4:
-        options |= dict(P=64, N=128, K=32)
+        options |= {"P": 64, "N": 128, "K": 32}
     options["N"] = min(options["N"], max(16, triton.next_power_of_2(d)))
     options["K"] = min(options["K"], options["N"])
     if slotted:
         options["P"] = min(options["P"], max(16, triton.next_power_of_2(length)))
     if options["P"] * options["N"] < 128 * 128:
         options["num_warps"] = 4
-    rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(count, options["P"])
+    rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(n * length, options["P"])
     _map_kernel[rows, triton.cdiv(d, options["N"])](
-        out, offset.contiguous(), x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index, count, length, n // parts, d, *out.stride(), *x1.stride(), *x2.stride(),
-        offset.shape[0], m1.shape[0], m2.shape[0],
-        TERMS=len(terms), CENTRED1=mean1 is not None, CENTRED2=mean2 is not None, PULLED1=pulls1 is not None,
-        PULLED2=pulls2 is not None, SLOTTED=slotted, INDEXED=index is not None, FLAT=flat, PRECISION=_precision(out), **options,
+        out,
+        offset.contiguous(),
+        x1,
+        m1,
+        mean1,
+        pulls1,
+        x2,
+        m2,
+        mean2,
+        pulls2,
+        index,
+        n * length,
+        length,
+        n // parts,
+        n // slots,
+        d,
+        *out.stride(),
+        *x1.stride(),
+        *x2.stride(),
+        offset.shape[0],
+        m1.shape[0],
+        m2.shape[0],
+        TERMS=len(terms),
+        RELU=relu,
+        CENTRED1=mean1 is not None,
+        CENTRED2=mean2 is not None,
+        PULLED1=pulls1 is not None,
+        PULLED2=pulls2 is not None,
+        SLOTTED=slotted,
+        INDEXED=index is not None,
+        FLAT=flat and not slotted,
+        PRECISION=_precision(out),
+        **options,
     )
 
 
 def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """A map in the batch's type; the mean, where it is to be subtracted first; what the map makes of it, where after."""
+    """A map in the batch's type; the mean, where that is subtracted first; what the map makes of it, where after."""
     slots, d, _ = matrix.shape
     after = mean is not None and dtype == torch.bfloat16
     rounded = matrix.new_empty(slots, d, d, dtype=dtype)
     pulls = matrix.new_empty(slots, d) if after else None
     _fold_kernel[triton.cdiv(d, 16), slots](
-        matrix, mean, rounded, pulls, d, *matrix.stride(), slots // (1 if mean is None else mean.shape[0]),
-        SHIFTED=after, D=16, K=min(128, triton.next_power_of_2(d)), num_warps=4,
+        matrix,
+        mean,
+        rounded,
+        pulls,
+        d,
+        *matrix.stride(),
+        slots // (1 if mean is None else mean.shape[0]),
+        SHIFTED=after,
+        D=16,
+        K=min(128, triton.next_power_of_2(d)),
+        num_warps=4,
     )
     return rounded, None if after else mean, pulls
 
@@ -376,8 +509,8 @@ def _flat(x: Tensor) -> bool:
 
 
 def _programs(x: Tensor) -> int:
-    """Programs that fill the GPU twice."""
-    return 2 * torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 8
+    """Programs that fill the GPU once: of these, a multiprocessor holds one."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 8
 
 
 def _precision(x: Tensor) -> str:

@@ -1,22 +1,21 @@
 // Covariances (batch, d, d) -> W = L^-1 with L L^T = (1 - eps) ((1 - delta) S + delta (tr S / d) I) + eps I, in float32.
 //
-// A cluster of C thread blocks factorises one matrix. Rows of 32 x 32 tiles are shared out among the blocks and stay in
-// their shared memory. Step k eliminates tile column k: with [A | I] reduced in place to [L | W], tile row i > k becomes
-//     row_i -= L_ik [W_k0 ... W_kk | L_(k+1)k^T ... L_ik^T],
-// a product of 32 x 32 with 32 x 32 (i + 1). There are two cluster barriers a step, and the next diagonal tile is
-// factorised by half a block's warps while the others finish the step. Code is kept short: it is run once, so that long
-// unrolled code would wait for its own instructions.
+// A cluster of C thread blocks factorises one matrix; each holds one row of 32 x 32 tiles in its shared memory. Step k
+// eliminates tile column k, with [A | I] reduced in place to [L | R], where W_k = L_kk^-1 R_k:
+//     L_ik = A_ik L_kk^-T,    A_ij -= L_ik L_jk^T  (k < j <= i),    R_ij -= (L_ik L_kk^-1) R_kj  (j < k),
+//     R_ik = -L_ik L_kk^-1.
+// Every block keeps a copy of the diagonal tiles above its own and inverts each itself, so that a step needs no more than
+// the tiles L_jk^T and R_kj from other blocks and one barrier. Four warps invert; the others subtract the step before.
+// Code is kept short: each part of it is run once a step, and would wait for its own instructions if it were unrolled.
+//
+// Defined before: C, LEVELS (shrinkages of four attempts), BUFFERS (2, or 1 where memory is short: one more barrier).
 #define T 32
 #define S 40  // stride of tiles that stand alone: 8 more than a multiple of 32, so that fragments meet no bank twice
 #define J 36  // stride of the columns in invert_tile
-#define THREADS 256
+#define THREADS 512
 #define WARPS (THREADS / 32)
+#define INVERTERS 4
 #define ALL 0xffffffffu
-#ifdef PROFILE
-#define MARK(n) if (tid == 0 && matrix == 0) profile[(k * 8 + n) * C + rank] = clock64();
-#else
-#define MARK(n)
-#endif
 
 __device__ __forceinline__ unsigned block_rank() {
     unsigned r;
@@ -28,19 +27,16 @@ __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+__device__ __forceinline__ void helpers_barrier() {
+    asm volatile("bar.sync 2, %0;" :: "n"(THREADS - 32 * INVERTERS) : "memory");
+}
+
 // Writes four floats to the same place in another block's shared memory.
 __device__ __forceinline__ void push(const float* place, unsigned rank, float4 v) {
     unsigned local = (unsigned)__cvta_generic_to_shared(place), remote;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
     asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};"
                  :: "r"(remote), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
-}
-
-// Tile rows of a block: its rank, and from the other end where there are more rows than blocks.
-__device__ __forceinline__ int row_of(int rank, int slot) { return slot ? 2 * C - 1 - rank : rank; }
-__device__ __forceinline__ int owner(int row) { return row < C ? row : 2 * C - 1 - row; }
-__device__ __forceinline__ bool has_row_after(int rank, int row, int tiles) {
-    return (rank > row && rank < tiles) || (2 * C - 1 - rank > row && 2 * C - 1 - rank < tiles);
 }
 
 // Four warps, eight columns each: the lower triangle of a tile -> the inverse of its Cholesky factor, transposed.
@@ -101,10 +97,10 @@ __device__ __forceinline__ void invert_tile(const float* tile, int stride, float
     for (int c = 0; c < 8; c++) inverse[(warp * 8 + c) * S + lane] = warp * 8 + c <= lane ? a[c] : 0.0f;
 }
 
-// A float32 number as the sum of two tf32 numbers.
+// A float32 number as the sum of two that tensor cores read: they leave out the last 13 bits.
 __device__ __forceinline__ void split(float x, unsigned& high, unsigned& low) {
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(x));
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(low) : "f"(x - __uint_as_float(high)));
+    high = __float_as_uint(x) & 0xffffe000u;
+    low = __float_as_uint(x - __uint_as_float(high));
 }
 
 __device__ __forceinline__ void multiply(float sum[4], const unsigned a[4], const unsigned b[2]) {
@@ -113,21 +109,21 @@ __device__ __forceinline__ void multiply(float sum[4], const unsigned a[4], cons
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// One warp: sum_t left[t][r] right[t][c] over 16 M rows and 8 N columns, as three tf32 products for each of float32.
+// One warp: sum_t left(t, r) right(t, c) over 16 M rows and 8 N columns, as three tf32 products for each of float32.
 // A lane has rows lane / 4 and 8 more, and columns 2 (lane % 4) and 1 more, of each 16 x 8.
 template <int M, int N>
 __device__ __forceinline__ void product(
-    const float* left, int left_stride, const float* right, int right_t, int right_c, float sum[M][N][4]) {
+    const float* left, int left_t, int left_r, const float* right, int right_t, int right_c, float sum[M][N][4]) {
     int lane = threadIdx.x & 31, g = lane >> 2, h = lane & 3;
     float spare[2][4] = {};  // of the small terms, where there is one sum only
-#pragma unroll
+#pragma unroll 1
     for (int t = 0; t < T; t += 8) {
         unsigned a[M][4], a_low[M][4], b[N][2], b_low[N][2];
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
             for (int q = 0; q < 4; q++)
-                split(left[(t + h + (q >> 1) * 4) * left_stride + m * 16 + g + (q & 1) * 8], a[m][q], a_low[m][q]);
+                split(left[(t + h + (q >> 1) * 4) * left_t + (m * 16 + g + (q & 1) * 8) * left_r], a[m][q], a_low[m][q]);
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
@@ -152,23 +148,36 @@ __device__ __forceinline__ void product(
         for (int q = 0; q < 4; q++) sum[0][0][q] += spare[0][q] + spare[1][q];
 }
 
+// One warp: a tile minus sum_t left(t, r) right(t, c).
+__device__ __forceinline__ void subtract_product(
+    float* tile, int tile_stride, const float* left, int left_stride, const float* right, int right_stride) {
+    int lane = threadIdx.x & 31, g = lane >> 2, h = (lane & 3) * 2;
+    float sum[2][4][4] = {};
+    product<2, 4>(left, left_stride, 1, right, right_stride, 1, sum);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int q = 0; q < 4; q++) {
+            float2* place = (float2*)(tile + (g + q * 8) * tile_stride + n * 8 + h);
+            const float* s = sum[q >> 1][n] + (q & 1) * 2;
+            *place = {place->x - s[0], place->y - s[1]};
+        }
+}
+
 extern "C" __global__ void __cluster_dims__(C, 1, 1) __launch_bounds__(THREADS, 1)
-factorise(const float* __restrict__ covariance, float* __restrict__ whitening, float* __restrict__ retry, int d, float eps
-#ifdef PROFILE
-          , long long* profile
-#endif
-) {
+factorise(const float* __restrict__ covariance, float* __restrict__ whitening, float* __restrict__ retry, int d, float eps) {
     extern __shared__ float4 memory[];
-    const int tiles = (d + T - 1) / T, width = (tiles + tiles % 2) * T, stride = width + 8;
+    const int tiles = (d + T - 1) / T, stride = tiles * T + 8;
     const int rank = block_rank(), matrix = blockIdx.x / C, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
-    const int slots = tiles > C ? 2 : 1, g = lane >> 2, h = (lane & 3) * 2;
+    const int g = lane >> 2, h = (lane & 3) * 2;
     const float levels[4] = LEVELS;
-    float* rows = (float*)memory;                   // (slots, 32, stride)
-    float* shared_row = rows + slots * T * stride;  // (32, stride): [W_k0 ... W_kk | L_(k+1)k^T ...]
-    float* left = shared_row + T * stride;          // (slots, 32, S): L_ik^T
-    float* diagonal = left + slots * T * S;         // (2, 32, S): transposed inverse of L_kk, of this step and the next
-    float* flag = diagonal + 2 * T * S;             // (2, 4): whether the factorisation failed
-    float* columns = flag + 8;                      // (2, 8, J), for invert_tile
+    float* row = (float*)memory;                    // (32, stride): the block's own row, [R_i0 ... | A_ik ... A_ii]
+    float* received = row + T * stride;             // (BUFFERS, 32, stride): [R_k0 ... | - | L_(k+1)k^T ...] of a step
+    float* inverses = received + BUFFERS * T * stride;  // (2, 32, S): transposed inverse of L_kk, of a step and the last
+    float* pull = inverses + 2 * T * S;             // (32, S): (L_ik L_kk^-1)^T
+    float* columns = pull + T * S;                  // (2, 8, J), for invert_tile
+    float* flags = columns + 2 * 8 * J;             // (8,): a bad pivot here; the last block's word that there was one
+    float* copies = flags + 8;                      // (rank, 32, S): diagonal tiles above the block's own
     covariance += (size_t)matrix * d * d;
     whitening += (size_t)matrix * d * d;
 
@@ -184,142 +193,116 @@ factorise(const float* __restrict__ covariance, float* __restrict__ whitening, f
     int attempt = -1;
     while (failed && ++attempt < 4) {
         const float delta = levels[attempt];
-        for (int slot = 0; slot < slots; slot++) {
-            int row = row_of(rank, slot);
-            if (row >= tiles) continue;
-            for (int r = warp; r < T; r += WARPS) {
-                int i = row * T + r;
-                for (int c = lane; c < (row + 1) * T; c += 32) {
-                    float v = i == c ? 1.0f : 0.0f;
-                    if (i < d && c < d) {
-                        v = 0.5f * (covariance[(size_t)i * d + c] + covariance[(size_t)c * d + i]);
-                        v = (1.0f - eps) * ((1.0f - delta) * v + (i == c ? delta * (trace / d) : 0.0f)) + (i == c ? eps : 0.0f);
-                    }
-                    rows[(slot * T + r) * stride + c] = v;
-                }
-            }
+        auto shrunk = [&](int i, int j) {  // beyond d the identity
+            if (i >= d || j >= d) return i == j ? 1.0f : 0.0f;
+            float v = 0.5f * (covariance[(size_t)i * d + j] + covariance[(size_t)j * d + i]);
+            return (1.0f - eps) * ((1.0f - delta) * v + (i == j ? delta * (trace / d) : 0.0f)) + (i == j ? eps : 0.0f);
+        };
+        for (int r = warp; r < T && rank < tiles; r += WARPS) {
+            for (int c = lane; c < (rank + 1) * T; c += 32) row[r * stride + c] = shrunk(rank * T + r, c);
+            for (int k = 0; k < rank; k++) copies[(k * T + r) * S + lane] = shrunk(k * T + r, k * T + lane);
         }
-        cluster_barrier();  // nobody still reads what the last attempt left
+        __syncthreads();  // all have seen the flags of the last attempt
+        if (tid < 8) flags[tid] = 0.0f;
+        cluster_barrier();
         failed = false;
 
-        // At the top of step k, step k - 1 is still to be subtracted from the rows.
 #pragma unroll 1
-        for (int k = 0; k <= tiles; k++) {
-            float* inverse = diagonal + (k & 1) * T * S;
-            float* failure = flag + (k & 1) * 4;
-            const bool mine = k < tiles && rank == owner(k);
-            MARK(0)
-            if (mine) {  // the diagonal tile first, and its inverse by four warps
-                int slot = k < C ? 0 : 1;
-                float* tile = rows + slot * T * stride + k * T;
-                if (k > 0) {
-                    const float* l = left + slot * T * S;
+        for (int k = 0; k < tiles; k++) {
+            float* now = received + (k % BUFFERS) * T * stride;
+            const float* before = received + ((k + 1) % BUFFERS) * T * stride;  // of step k - 1, still to be subtracted
+            float* inverse = inverses + (k & 1) * T * S;
+            const float* last_inverse = inverses + (~k & 1) * T * S;
+            const bool active = rank >= k && rank < tiles;
+            if (active) {
+                float* tile = rank == k ? row + k * T : copies + k * T * S;
+                int tile_stride = rank == k ? stride : S;
+                if (k > 0 && warp < 8) {
                     int r = (warp & 1) * 16, c = (warp >> 1) * 8;
                     float sum[1][1][4] = {};
-                    product<1, 1>(l + r, S, l + c, S, 1, sum);
+                    product<1, 1>(before + k * T + r, stride, 1, before + k * T + c, stride, 1, sum);
 #pragma unroll
-                    for (int q = 0; q < 4; q++) tile[(r + g + (q >> 1) * 8) * stride + c + h + (q & 1)] -= sum[0][0][q];
+                    for (int q = 0; q < 4; q++) tile[(r + g + (q >> 1) * 8) * tile_stride + c + h + (q & 1)] -= sum[0][0][q];
                 }
                 __syncthreads();
-                MARK(1)
-                if (warp < 4) invert_tile(tile, stride, inverse, columns, failure);
-                MARK(2)
-            }
-            if (k > 0 && (!mine || warp >= 4)) {
-                int first = mine ? 4 : 0, number = WARPS - first;
-                for (int slot = 0; slot < slots; slot++) {
-                    int i = row_of(rank, slot);
-                    if (i < k || i >= tiles) continue;
-                    int end = i == k ? i : i + 1;  // the diagonal tile is done
-                    for (int pair = warp - first; pair * 2 < end; pair += number) {
-                        float sum[2][8][4] = {};
-                        product<2, 8>(left + slot * T * S, S, shared_row + pair * 2 * T, stride, 1, sum);
-#pragma unroll
-                        for (int n = 0; n < 8; n++) {
-                            int column = pair * 2 * T + n * 8, j = column / T;
-                            if (j >= end) continue;
-#pragma unroll
-                            for (int q = 0; q < 4; q++) {
-                                float2* place = (float2*)(rows + (slot * T + g + q * 8) * stride + column + h);
-                                float2 old = j == k - 1 ? float2{0.0f, 0.0f} : *place;
-                                const float* s = sum[q >> 1][n] + (q & 1) * 2;
-                                *place = {old.x - s[0], old.y - s[1]};
-                            }
-                        }
+                if (warp < INVERTERS) {
+                    invert_tile(tile, tile_stride, inverse, columns, flags);
+                } else if (k > 0) {
+                    const int helper = warp - INVERTERS, helpers = WARPS - INVERTERS;
+                    const float* own = before + rank * T;  // L_i(k-1)^T
+                    if (helper < 8) {
+                        int t = (helper & 1) * 16, r = (helper >> 1) * 8;
+                        float sum[1][1][4] = {};
+                        product<1, 1>(last_inverse + t * S, 1, S, own + r, stride, 1, sum);
+                        float* place = pull + (t + g) * S + r + h;
+                        *(float2*)place = {sum[0][0][0], sum[0][0][1]};
+                        *(float2*)(place + 8 * S) = {sum[0][0][2], sum[0][0][3]};
+                    }
+                    helpers_barrier();
+                    for (int r = helper; r < T; r += helpers) row[r * stride + (k - 1) * T + lane] = -pull[lane * S + r];
+                    int below = rank > k ? rank - k + 1 : 0, copied = rank > k ? rank - k - 1 : 0;
+#pragma unroll 1
+                    for (int u = helper; u < k - 1 + below + copied; u += helpers) {
+                        int j = u < k - 1 ? u : u < k - 1 + below ? u + 1 : u - below + 2;  // tile column
+                        bool copy = u >= k - 1 + below;
+                        subtract_product(copy ? copies + j * T * S : row + j * T, copy ? S : stride,
+                                         u < k - 1 ? pull : copy ? before + j * T : own, u < k - 1 ? S : stride,
+                                         before + j * T, stride);
+                    }
+                    if (BUFFERS == 2 && rank == k) {
+                        helpers_barrier();
+                        for (int r = helper; r < T; r += helpers)
+                            for (int c = lane * 4; c < k * T; c += 128)
+                                for (int other = k + 1; other < tiles; other++)
+                                    push(now + r * stride + c, other, *(float4*)(row + r * stride + c));
                     }
                 }
-                if (rank == owner(k - 1))  // row k - 1 of W is final
-                    for (int r = warp - first; r < T && (k - 1) * T + r < d; r += number)
-                        for (int c = lane; c < d; c += 32)
-                            whitening[(size_t)((k - 1) * T + r) * d + c] = c < k * T ? shared_row[r * stride + c] : 0.0f;
-            }
-            MARK(3)
-            if (k == tiles) break;
-            if (mine) {
                 __syncthreads();
-                for (int other = 0; other < C; other++) {
-                    if (other == rank) continue;
-                    if (tid == 0) push(failure, other, *(float4*)failure);
-                    if (has_row_after(other, k, tiles))
-                        for (int e = tid * 4; e < T * S; e += THREADS * 4) push(inverse + e, other, *(float4*)(inverse + e));
+            }
+            if (BUFFERS == 1) cluster_barrier();
+            if (active && rank > k) {
+                if (warp < 8) {
+                    int t = (warp & 1) * 16, r = (warp >> 1) * 8;
+                    float sum[1][1][4] = {};
+                    product<1, 1>(inverse + t, S, 1, row + r * stride + k * T, 1, stride, sum);
+                    float* place = now + (t + g) * stride + rank * T + r + h;
+                    *(float2*)place = {sum[0][0][0], sum[0][0][1]};
+                    *(float2*)(place + 8 * stride) = {sum[0][0][2], sum[0][0][3]};
+                }
+                __syncthreads();
+                if (tid < T * T / 4) {
+                    float* place = now + (tid >> 3) * stride + rank * T + (tid & 7) * 4;
+                    for (int other = rank + 1; other < tiles; other++) push(place, other, *(float4*)place);
                 }
             }
-            MARK(4)
+            if (BUFFERS == 1 && rank == k)
+                for (int r = warp; r < T; r += WARPS)
+                    for (int c = lane * 4; c < k * T; c += 128)
+                        for (int other = k + 1; other < tiles; other++)
+                            push(now + r * stride + c, other, *(float4*)(row + r * stride + c));
+            if (rank == tiles - 1 && flags[0] != 0.0f && tid < C) push(flags + 4, tid, float4{1.0f, 0.0f, 0.0f, 0.0f});
             cluster_barrier();
-            MARK(5)
-            failed = *failure != 0.0f;
+            failed = flags[4] != 0.0f;
             if (failed) break;
 
-            // L_ik = A_ik L_kk^-T of the own rows, and W_kj = L_kk^-1 R_kj, to whoever needs them.
-            for (int slot = 0; slot < slots; slot++) {
-                int i = row_of(rank, slot);
-                if (i <= k || i >= tiles) continue;
-                int t = (warp & 1) * 16, r = (warp >> 1) * 8;
-                float sum[1][1][4] = {};
-                product<1, 1>(inverse + t, S, rows + (slot * T + r) * stride + k * T, 1, stride, sum);
-                float* place = left + (slot * T + t + g) * S + r + h;
-                *(float2*)place = {sum[0][0][0], sum[0][0][1]};
-                *(float2*)(place + 8 * S) = {sum[0][0][2], sum[0][0][3]};
-            }
-            __syncthreads();
-            for (int slot = 0; slot < slots; slot++) {
-                int i = row_of(rank, slot);
-                if (i <= k || i >= tiles) continue;
-                float4 v = *(float4*)(left + (slot * T + (tid >> 3)) * S + (tid & 7) * 4);
-                float* place = shared_row + (tid >> 3) * stride + i * T + (tid & 7) * 4;
-                *(float4*)place = v;
-                for (int other = 0; other < C; other++)
-                    if (other != rank && has_row_after(other, i, tiles)) push(place, other, v);
-            }
-            for (int e = tid; e < T * T; e += THREADS)
-                shared_row[(e >> 5) * stride + k * T + (e & 31)] = inverse[(e & 31) * S + (e >> 5)];
-            if (mine) {
-                const float* row = rows + (k < C ? 0 : 1) * T * stride;
-                for (int pair = warp; pair * 2 < k; pair += WARPS) {
-                    float sum[2][8][4] = {};
-                    product<2, 8>(inverse, S, row + pair * 2 * T, stride, 1, sum);
+            if (rank == k) {  // W_k = L_kk^-1 R_k is final
+#pragma unroll 1
+                for (int j = warp; j < k; j += WARPS) {
+                    float sum[2][4][4] = {};
+                    product<2, 4>(inverse, S, 1, row + j * T, stride, 1, sum);
 #pragma unroll
-                    for (int n = 0; n < 8; n++) {
-                        int column = pair * 2 * T + n * 8;
-                        if (column / T >= k) continue;
+                    for (int n = 0; n < 4; n++)
 #pragma unroll
                         for (int q = 0; q < 4; q++) {
+                            int i = k * T + g + q * 8, c = j * T + n * 8 + h;
                             const float* s = sum[q >> 1][n] + (q & 1) * 2;
-                            *(float2*)(shared_row + (g + q * 8) * stride + column + h) = {s[0], s[1]};
+                            if (i < d) whitening[(size_t)i * d + c] = s[0], whitening[(size_t)i * d + c + 1] = s[1];
                         }
-                    }
                 }
-                __syncthreads();
-                for (int e = tid; e < T * k * 8; e += THREADS) {
-                    float* place = shared_row + (e / (k * 8)) * stride + (e % (k * 8)) * 4;
-                    float4 v = *(float4*)place;
-                    for (int other = 0; other < C; other++)
-                        if (other != rank && has_row_after(other, k, tiles)) push(place, other, v);
-                }
+                for (int r = warp; r < T && k * T + r < d; r += WARPS)
+                    for (int c = k * T + lane; c < d; c += 32)
+                        whitening[(size_t)(k * T + r) * d + c] = c < (k + 1) * T ? inverse[(c - k * T) * S + r] : 0.0f;
             }
-            MARK(6)
-            cluster_barrier();
-            MARK(7)
         }
     }
     if (failed) {

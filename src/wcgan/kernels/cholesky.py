@@ -11,7 +11,8 @@ from torch import Tensor
 from wcgan.kernels.nvrtc import compile_kernel
 
 LARGEST = 512
-THREADS, TILE, STRIDE, COLUMNS = 256, 32, 40, 2 * 8 * 36  # as in cholesky.cu
+SHARED_MEMORY = 232_448  # bytes that a thread block may have
+THREADS, TILE, STRIDE, COLUMNS = 512, 32, 40, 2 * 8 * 36  # as in cholesky.cu
 
 
 def supports(covariance: Tensor, levels: tuple[float, ...]) -> bool:
@@ -37,38 +38,31 @@ def factorise(covariance: Tensor, eps: float, levels: tuple[float, ...]) -> tupl
     matrix, retry = torch.empty_like(covariance), covariance.new_empty(covariance.shape[0])
     launch = _launcher(covariance, levels)
     assert launch is not None
-    launch(covariance.shape[0] * _blocks(covariance), THREADS, covariance, matrix, retry, covariance.shape[-1], float(eps))
+    launch(covariance, matrix, retry, covariance.shape[-1], float(eps), matrices=covariance.shape[0])
     return matrix, retry
 
 
-def _tiles(covariance: Tensor) -> int:
-    return -(-covariance.shape[-1] // TILE)
-
-
-def _blocks(covariance: Tensor) -> int:
-    """Thread blocks that share a matrix: one a row of tiles, eight at most."""
-    return next(blocks for blocks in (1, 2, 4, 8) if blocks >= _tiles(covariance) or blocks == 8)
-
-
-def _shared_memory(covariance: Tensor) -> int:
-    """Bytes of a block's shared memory."""
-    tiles = _tiles(covariance)
-    rows = 2 if tiles > _blocks(covariance) else 1
-    width = (tiles + tiles % 2) * TILE + 8
-    return 4 * ((rows + 1) * TILE * width + (rows + 2) * TILE * STRIDE + 8 + COLUMNS)
-
-
 def _launcher(covariance: Tensor, levels: tuple[float, ...]) -> Callable[..., None] | None:
-    return _compile(_blocks(covariance), covariance.device.index, _shared_memory(covariance), levels)
+    return _compile(-(-covariance.shape[-1] // TILE), covariance.device.index, levels)
 
 
 @functools.cache
-def _compile(blocks: int, device: int, shared_memory: int, levels: tuple[float, ...]) -> Callable[..., None] | None:
+def _compile(tiles: int, device: int, levels: tuple[float, ...]) -> Callable[..., None] | None:
+    """The kernel for matrices of tiles x tiles: a thread block for each row of tiles."""
+    blocks = next(blocks for blocks in (1, 2, 4, 8, 16) if blocks >= tiles)
+    buffers = 2 if _shared_memory(tiles, 2) <= SHARED_MEMORY else 1
     numbers = ", ".join(f"{level:.8e}f" for level in levels)
-    defines = f"#define C {blocks}\n#define LEVELS {{{numbers}}}\n"
+    defines = f"#define C {blocks}\n#define BUFFERS {buffers}\n#define LEVELS {{{numbers}}}\n"
     source = Path(__file__).with_name("cholesky.cu").read_text(encoding="utf-8")
     try:
-        return compile_kernel(defines + source, "factorise", (), device, shared_memory)
+        kernel = compile_kernel(defines + source, "factorise", device, _shared_memory(tiles, buffers))
     except RuntimeError as error:
         warnings.warn(f"whitening falls back to the library's factorisation, slower: {error}", stacklevel=2)
         return None
+    return lambda *arguments, matrices: kernel(matrices * blocks, THREADS, *arguments)
+
+
+def _shared_memory(tiles: int, buffers: int) -> int:
+    """Bytes of a thread block's shared memory."""
+    rows = (1 + buffers) * TILE * (tiles * TILE + 8)
+    return 4 * (rows + (2 + tiles) * TILE * STRIDE + COLUMNS + 8)

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MAX_SHARED_MEMORY = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+# Attributes of a function, by the driver's numbers.
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 
 
-def compile_kernel(source: str, name: str, options: Sequence[str], device: int, shared_memory: int) -> Callable[..., None]:
+def compile_kernel(source: str, name: str, device: int, shared_memory: int) -> Callable[..., None]:
     """Compiles a kernel for a device.
 
     Returns:
@@ -23,14 +25,15 @@ def compile_kernel(source: str, name: str, options: Sequence[str], device: int, 
         RuntimeError: with the compiler's or the driver's message.
     """
     major, minor = torch.cuda.get_device_capability(device)
-    binary = _compile(source, (f"--gpu-architecture=sm_{major}{minor}", *options))
+    binary = _compile(source, (f"--gpu-architecture=sm_{major}{minor}",))
     driver = _library("libcuda.so.1", "nvcuda.dll")
     torch.cuda.current_stream(device).synchronize()  # makes the device's context current
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
         _check(driver, driver.cuModuleLoadData(ctypes.byref(module), binary))
         _check(driver, driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
-        _check(driver, driver.cuFuncSetAttribute(function, MAX_SHARED_MEMORY, shared_memory))
+        _check(driver, driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory))
+        _check(driver, driver.cuFuncSetAttribute(function, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
 
     def launch(grid: int, block: int, *arguments: Tensor | int | float) -> None:
         values = [_c_value(argument) for argument in arguments]

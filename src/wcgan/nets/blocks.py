@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, interpolate, leaky_relu, relu
+from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, leaky_relu, relu
 from torch.nn.utils.parametrizations import spectral_norm
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -51,8 +51,19 @@ class PooledConv2d(nn.Conv2d):
         return conv2d(x, kernel, self.bias, stride=2, padding=1)
 
 
-def normalize(norm: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
-    return norm(x) if labels is None else norm(x, labels)
+def normalize_relu(norm: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
+    """A normalisation layer of this library, by label if it is given, and the rectifier behind it."""
+    return norm(x, relu=True) if labels is None else norm(x, labels, relu=True)
+
+
+def add_upsampled(fine: Tensor, coarse: Tensor) -> Tensor:
+    """`(N, c, 2h, 2w)` plus nearest-neighbour upsampled `(N, c, h, w)`, as a sum over a wider shape.
+
+    Its gradient is a plain sum of four, where that of an upsampled copy is scattered.
+    """
+    height, width = coarse.shape[2:]
+    wide = fine.unflatten(3, (width, 2)).unflatten(2, (height, 2))  # (N, c, h, 2, w, 2)
+    return (wide + coarse[:, :, :, None, :, None]).flatten(4).flatten(2, 3)
 
 
 class UpBlock(nn.Module):
@@ -70,9 +81,9 @@ class UpBlock(nn.Module):
         self.shortcut = prepare(nn.Conv2d(inputs, outputs, 1), 4)
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
-        h = self.conv1(relu(normalize(self.norm1, x, labels)))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
-        h = self.conv2(relu(normalize(self.norm2, h, labels)))
-        return h + interpolate(self.shortcut(x), scale_factor=2.0, mode="nearest")
+        h = self.conv1(normalize_relu(self.norm1, x, labels))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
+        h = self.conv2(normalize_relu(self.norm2, h, labels))
+        return add_upsampled(h, self.shortcut(x))
 
 
 class Deconvolution(nn.Module):
@@ -84,7 +95,7 @@ class Deconvolution(nn.Module):
         self.conv = prepare(nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1), 4)
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
-        h: Tensor = self.conv(relu(normalize(self.norm, x, labels)))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
+        h: Tensor = self.conv(normalize_relu(self.norm, x, labels))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
         return h
 
 

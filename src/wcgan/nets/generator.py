@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
-from wcgan.nets.blocks import Deconvolution, UpBlock, normalize, prepare
+from wcgan.nets.blocks import Deconvolution, UpBlock, normalize_relu, prepare
 from wcgan.nets.config import GeneratorConfig
 from wcgan.norm import VARIANTS
 
@@ -50,7 +49,7 @@ class Generator(nn.Module):
         h = self.dense(z).view(-1, config.widths[0], config.base, config.base)
         for block in self.blocks:
             h = block(h, labels if self._labels_in_blocks else None)
-        h = self.conv(relu(normalize(self.norm, h, labels if self._labels_at_end else None)))
+        h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))
         return torch.tanh(h.to(z.dtype))  # under autocast, too, images in full precision
 
 

@@ -196,19 +196,27 @@ class WhiteningLayer(nn.Module):
             raise ValueError(f"expected {self.num_features} channels, got {x.shape[1]}: shape {tuple(x.shape)}")
 
     def _normalize(
-        self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, poison: Tensor | None = None
+        self,
+        x: Tensor,
+        color: Tensor | None,
+        shift: Tensor | None,
+        index: Tensor | None,
+        poison: Tensor | None = None,
+        relu: bool = False,
     ) -> Tensor:
-        """The map in, by statistics, and the map out, by `coloring_slots`, as one."""
+        """The map in, by statistics, the map out, by `coloring_slots`, and a rectifier where it is wanted, as one."""
         if poison is not None and shift is not None:
             shift = shift + poison
         if not self._uses_batch():
             matrix, offset, mean = self.as_map(color, shift)
-            return affine(x, matrix, offset, index, mean)
+            out = affine(x, matrix, offset, index, mean)
+            return out.relu() if relu else out
         group, parts = self._group(), self.parts if self.training else 1
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be taken as {parts} equal sub-batches")
         if self.whitening == "standardize" and (color is None or color.dim() == 2) and not group:
             out, statistics = _batch_norm(x, color, shift, index, self.eps, parts)
+            out = out.relu() if relu else out
         else:
             out, statistics = whiten_color_parts(
                 x,
@@ -221,6 +229,7 @@ class WhiteningLayer(nn.Module):
                 eps=self.eps,
                 iterations=self.iterations,
                 group=group,
+                relu=relu,
             )
         if self.training:
             for part in statistics:

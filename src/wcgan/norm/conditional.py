@@ -133,7 +133,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             weight, shift = _sum_of_matrices(weight, self.weight), shift + self.bias
         return weight, shift, index
 
-    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, x: Tensor, labels: Tensor, relu: bool = False) -> Tensor:
+        """The batch, colored by label; with `relu`, what is negative replaced by 0, at no cost on a GPU."""
         self._check_input(x)
         check_label_shape(labels, x.shape[0], self.classes)
         poison = None
@@ -144,7 +145,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             labels, poison = check_labels(labels, self.classes)
             poison = poison.to(x.device)
         with without_autocast(x):
-            return self._normalize(x, *self.coloring_slots(labels.to(x.device)), poison)
+            return self._normalize(x, *self.coloring_slots(labels.to(x.device)), poison, relu)
 
     def extra_repr(self) -> str:
         parts = [

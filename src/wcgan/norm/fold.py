@@ -30,7 +30,11 @@ class FoldedMap(nn.Module):
         for name, value in zip(("shared_matrix", "shared_offset"), shared or (None, None), strict=True):
             self.register_buffer(name, None if value is None else value.detach().clone())
 
-    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, labels: Tensor | None = None, relu: bool = False) -> Tensor:
+        out = self._map(x, labels)
+        return out.relu() if relu else out
+
+    def _map(self, x: Tensor, labels: Tensor | None) -> Tensor:
         if self.shared_matrix is None or self.shared_offset is None:
             return affine(x, self.matrix, self.offset)
         if labels is None:

@@ -72,10 +72,11 @@ class WhiteningColoring(WhiteningLayer):
             return None, None, None
         return self.weight.unsqueeze(0), self.bias.unsqueeze(0), None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, relu: bool = False) -> Tensor:
+        """The normalised batch; with `relu`, what is negative in it replaced by 0, at no cost on a GPU."""
         self._check_input(x)
         with without_autocast(x):
-            return self._normalize(x, *self.coloring_slots())
+            return self._normalize(x, *self.coloring_slots(), relu=relu)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, coloring={self.coloring!r}"

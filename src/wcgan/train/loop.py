@@ -129,7 +129,12 @@ def _train(
             if rank.first and sampling and settings.sample_every:
                 journal.samples(iteration, sampler)
             if evaluating and evaluator:
-                scores = evaluator(sampler)  # all processes share the work
+                try:
+                    scores = evaluator(sampler)  # all processes share the work
+                except Exception:
+                    if rank.first:  # training was not at fault: keep it
+                        save(players, run, config, dataset, iteration, seconds)
+                    raise
                 if rank.first:
                     journal.scores(iteration, scores, players)
             if rank.first and (saving or stopping):

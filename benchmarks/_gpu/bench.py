@@ -1,0 +1,86 @@
+"""How much is measured, and the report while it grows."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wcgan.train.checkpoint import write_atomically
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    widths: tuple[int, ...] = (32, 64, 128, 256, 512)
+    batches: tuple[int, ...] = (1, 5)
+    shapes: tuple[tuple[int, int, int], ...] = ((128, 256, 4), (128, 256, 16), (128, 256, 32), (64, 128, 32))
+    float32_shape: tuple[int, int, int] = (128, 256, 32)
+    network_width: int | None = None
+    calls: int = 20
+    rounds: int = 15
+    iteration_rounds: int = 8
+    inference_batch: int = 256
+    run_settings: tuple[str, ...] = ()
+    train_settings: tuple[str, ...] = ()
+
+
+_TINY_NETWORKS = tuple(f"{network}.widths=[4, 4, 4]" for network in ("generator", "discriminator"))
+_TINY_BATCHES = ("train.batch=4", "train.generator_batch=4", "train.critic_steps=2")
+QUICK = Sizes(
+    (4, 40), (1, 2), ((4, 8, 2), (4, 8, 4)), (4, 8, 4), 4, 2, 2, 2, 4,
+    ("data.name=digits", "train.device=cpu", *_TINY_NETWORKS, *_TINY_BATCHES), _TINY_BATCHES,
+)  # fmt: skip
+
+
+@dataclass
+class Bench:
+    """The report while it grows."""
+
+    device: str
+    sizes: Sizes
+    path: Path | None
+    seconds: float
+    commit: str
+    report: dict[str, Any] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    @contextmanager
+    def attempt(self, *path: str) -> Iterator[None]:
+        """What cannot be measured here is said, and the rest goes on."""
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            self._skip(path, str(error).strip().partition("\n")[0])
+
+    def wants(self, *path: str) -> bool:
+        """Whether there is time left for a measurement; says what is done."""
+        if time.monotonic() - self.began >= self.seconds:
+            self._skip(path, f"{self.seconds:.0f} s had passed")
+            return False
+        self.report.get("skipped", {}).pop(", ".join(path), None)
+        print(f"measuring {', '.join(path)}", file=sys.stderr, flush=True)
+        return True
+
+    def add(self, *path: str, value: Any) -> None:
+        """Puts a figure in its place in the report, and writes the file."""
+        place = self.report
+        for name in path[:-1]:
+            place = place.setdefault(name, {})
+        place[path[-1]] = value
+        self.report.setdefault("measured_at", {})[path[0]] = self.commit
+        self.write()
+
+    def _skip(self, path: tuple[str, ...], why: str) -> None:
+        self.report.setdefault("skipped", {})[", ".join(path)] = why
+        print(f"skipped {', '.join(path)}: {why}", file=sys.stderr, flush=True)
+        self.write()
+
+    def write(self) -> None:
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, (json.dumps(self.report, indent=1) + "\n").encode())

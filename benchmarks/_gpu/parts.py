@@ -1,0 +1,217 @@
+"""What is measured: each function takes a `Bench` and adds its figures to the report."""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+import wcgan
+from _gpu.bench import Bench
+from _gpu.peers import LAYERS, VARIANTS, Variant, kernels_to_shares, use_autodiff, variant_config
+from _gpu.table import BASELINES
+from _gpu.timing import Timer, make_timer, take_turns
+from curves import measure_curves
+from roofline import config_to_work, work_to_floor
+from train import VERSIONS, Spoken, synthetic_data
+from wcgan.functional import covariance_to_whitening
+from wcgan.functional.whitening import RETRY_SHRINKAGE
+from wcgan.kernels import cholesky
+from wcgan.nets import build_generator
+from wcgan.train import graph
+from wcgan.train.hardware import find_hardware
+from wcgan.train.iteration import build_players
+from wcgan.train.loop import batches_of, compile_players, make_step
+from wcgan.train.parallel import Rank
+
+Step = Callable[[int], object]
+EPS = 1e-3
+
+
+def measure_factorisation(bench: Bench) -> None:
+    """Covariance -> whitening matrix: our kernel, and the library's factorisation and triangular solution."""
+    for width in bench.sizes.widths:
+        samples = torch.randn(max(bench.sizes.batches), width, 4 * width, device=bench.device)
+        every = samples @ samples.mT / samples.shape[-1]
+        eye = torch.eye(width, device=bench.device)
+        for number in bench.sizes.batches:
+            path = ("factorisation_us", f"d={width}, batch {number}")
+            if not bench.wants(*path):
+                continue
+            with bench.attempt(*path):
+                covariance = every[:number].contiguous()
+                peers: dict[str, Callable[[], object]] = {
+                    "ours": partial(factorise, covariance),
+                    "library": partial(factorise_by_library, covariance, eye.expand_as(covariance)),
+                }
+                timers = {name: make_timer([call] * bench.sizes.calls, bench.device) for name, call in peers.items()}
+                times = take_turns(timers, bench.sizes.rounds)
+                bench.add(*path, value={n: round(1e6 * median(t), 2) for n, t in times.items()})
+
+
+def factorise(covariance: Tensor) -> object:
+    """The kernel, where the GPU has what it needs; else what the layer does without it."""
+    if covariance.is_cuda and cholesky.supports(covariance, RETRY_SHRINKAGE):
+        return cholesky.factorise(covariance, EPS, RETRY_SHRINKAGE)
+    return covariance_to_whitening(covariance, eps=EPS)
+
+
+def factorise_by_library(covariance: Tensor, eye: Tensor) -> Tensor:
+    lower, _ = torch.linalg.cholesky_ex((1 - EPS) * covariance + EPS * eye)
+    return torch.linalg.solve_triangular(lower, eye, upper=False)
+
+
+def measure_layers(bench: Bench) -> None:
+    """Forward and backward of a layer."""
+    cases = [(shape, torch.bfloat16) for shape in bench.sizes.shapes] + [(bench.sizes.float32_shape, torch.float32)]
+    for shape, dtype in cases:
+        case = f"{shape} {str(dtype).removeprefix('torch.')}"
+        inputs = make_inputs(shape, dtype, bench)
+        timers: dict[str, Timer] = {}
+        for name, (build, passes) in LAYERS.items():
+            path = ("layer_us", case, name)
+            if not bench.wants(*path):
+                continue
+            with bench.attempt(*path), passes():
+                layer = build(shape[1]).to(bench.device)
+                calls = [partial(forward_backward, layer, x, cotangent) for x, cotangent in inputs]
+                calls = [calls[i % len(calls)] for i in range(bench.sizes.calls)]
+                graphed = not isinstance(layer, wcgan.norm.WhiteningLayer) or layer.whitening != "zca"
+                timers[name] = make_timer(calls if graphed else calls[:2], bench.device, graphed)
+        for name, times in take_turns(timers, bench.sizes.rounds).items():
+            bench.add("layer_us", case, name, value=round(1e6 * median(times), 2))
+
+
+def make_inputs(shape: tuple[int, int, int], dtype: torch.dtype, bench: Bench) -> list[tuple[Tensor, Tensor]]:
+    """Batches of correlated channels and gradients of their outputs, together twice the cache or as many as calls."""
+    samples, channels, side = shape
+    random = torch.Generator(bench.device).manual_seed(0)
+
+    def draw(*size: int) -> Tensor:
+        return torch.randn(size, generator=random, device=bench.device)
+
+    cache = torch.cuda.get_device_properties(0).L2_cache_size if bench.device == "cuda" else 0
+    elements = samples * channels * side**2
+    count = max(1, min(bench.sizes.calls, math.ceil(cache / (elements * dtype.itemsize))))
+    mixing = torch.eye(channels, device=bench.device) + draw(channels, channels) / math.sqrt(channels)
+    found = []
+    for _ in range(count):
+        batch = (mixing @ draw(samples, channels, side**2)).view(samples, channels, side, side)
+        pair = [t.to(dtype, memory_format=torch.channels_last) for t in (batch, draw(samples, channels, side, side))]
+        found.append((pair[0].requires_grad_(), pair[1]))
+    return found
+
+
+def forward_backward(layer: nn.Module, x: Tensor, cotangent: Tensor) -> object:
+    out = layer(x)
+    return out, torch.autograd.grad(out, (x, *layer.parameters()), cotangent)
+
+
+def measure_iterations(bench: Bench) -> None:
+    """A whole iteration as `wcgan train` runs it: each variant in turns with its baseline."""
+    torch._dynamo.config.cache_size_limit = VERSIONS
+    baselines: dict[str, Step] = {}
+    for name, variant in VARIANTS.items():
+        if not bench.wants("iteration_ms", name):
+            continue
+        with bench.attempt("iteration_ms", name), variant.passes():
+            step = make_iteration(variant, bench)
+            baseline = BASELINES[name]
+            if name == baseline:
+                baselines[name] = step
+            steps = {n: s for n, s in ((baseline, baselines.get(baseline)), (name, step)) if s is not None}
+            times = take_turns({n: iteration_timer(s, bench) for n, s in steps.items()}, bench.sizes.iteration_rounds)
+            bench.add("iteration_ms", name, value=round(1e3 * median(times[name]), 3))
+            bench.add("fastest_iteration_ms", name, value=round(1e3 * min(times[name]), 3))
+            if baseline in times:
+                ratios = [a / b for a, b in zip(times[name], times[baseline], strict=True)]
+                bench.add("ratio_to_bn", name, value=round(median(ratios), 4))
+            config = variant_config(variant, bench.sizes.network_width, list(bench.sizes.train_settings))
+            floor = asdict(work_to_floor(config_to_work(config)))
+            bench.add("floor", name, value={key: round(number, 4) for key, number in floor.items()})
+            if bench.device == "cuda":
+                bench.add("kernel_ms", name, value=profile_iteration(step))
+
+
+def make_iteration(variant: Variant, bench: Bench) -> Step:
+    """A step that has been compiled, recorded and run."""
+    config = variant_config(variant, bench.sizes.network_width, list(bench.sizes.train_settings))
+    hardware = find_hardware(replace(config.train, device=bench.device))
+    players = build_players(config, hardware.device, hardware.channels_last)
+    if variant.autodiff:
+        use_autodiff(players, config.train)
+    batches = batches_of(config, synthetic_data(), hardware.device, Rank())
+    compile_players(players, config, hardware, Spoken())
+    step = make_step(players, batches, config, hardware, Spoken())
+    for number in range(graph.WARM_UP + 2):
+        step(number)
+    return step
+
+
+def iteration_timer(step: Step, bench: Bench) -> Timer:
+    """Seconds of an iteration, of as many at once as make a timing of a third of a second, 20 at most."""
+    numbers = iter(range(10, sys.maxsize))
+
+    def timing(count: int) -> float:
+        if bench.device == "cuda":
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(count):
+            step(next(numbers))
+        if bench.device == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - begin) / count
+
+    return partial(timing, max(1, min(20, int(0.33 / timing(1)))))
+
+
+def profile_iteration(step: Step, iterations: int = 3) -> dict[str, float]:
+    """Milliseconds of an iteration's kernels, by what they do."""
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for number in range(iterations):
+            step(number)
+        torch.cuda.synchronize()
+    times = [(event.key, event.self_device_time_total / 1e3 / iterations) for event in found.key_averages()]
+    return {kind: round(value, 3) for kind, value in kernels_to_shares(times).items()}
+
+
+def measure_inference(bench: Bench) -> None:
+    """Images from a folded generator in bfloat16, compiled, with every layer of its normalisation a constant map."""
+    timers: dict[str, Timer] = {}
+    dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
+    for name in ("BN", "WC"):
+        if not bench.wants("inference_ms", name):
+            return
+        with bench.attempt("inference_ms", name):
+            config = variant_config(VARIANTS[name], bench.sizes.network_width, [])
+            generator = build_generator(config.generator).to(bench.device)
+            noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
+            with torch.no_grad():
+                generator(noise)  # statistics that are not the identity
+                folded = wcgan.fold(generator).to(dtype=dtype)
+                folded = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+                if bench.device == "cuda":
+                    folded.compile(dynamic=False)
+                timers[name] = make_timer([torch.no_grad()(partial(folded, noise.to(dtype)))] * 5, bench.device)
+    for name, times in take_turns(timers, bench.sizes.rounds).items():
+        bench.add("inference_ms", name, value=round(1e3 * median(times), 4))
+
+
+def measure_runs(bench: Bench, iterations: int, folder: Path | None, weights: Path | None) -> None:
+    """Training on the kernels and on plain operators."""
+    with bench.attempt("runs"):
+        measure_curves(
+            iterations,
+            folder,
+            weights,
+            list(bench.sizes.run_settings),
+            note=lambda found: bench.add("runs", value=found),
+            wants=lambda name: bench.wants("runs", name),
+        )

@@ -1,0 +1,127 @@
+"""What is compared: layers, variants of a training iteration, and names for the kernels of one."""
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+import wcgan
+from layers import AutodiffWhitening
+from train import peer_config
+from wcgan.functional import plain_passes
+from wcgan.norm import WhiteningLayer
+from wcgan.norm.convert import replace_modules
+from wcgan.train.config import Config, TrainConfig
+from wcgan.train.iteration import Players
+
+Passes = Callable[[], AbstractContextManager[None]]
+
+
+def cholesky_without_wait(sigma: Tensor) -> Tensor:
+    """`layers.cholesky_whitening`, without a look at whether it failed, for which a GPU would have to be waited for."""
+    lower, _ = torch.linalg.cholesky_ex(sigma)
+    return torch.linalg.solve_triangular(lower, torch.eye(sigma.shape[0], device=sigma.device), upper=False)
+
+
+class PlainAutodiff(nn.Module):
+    """Whitening and coloring by PyTorch's operators and autograd, in float32 whatever the batch and autocast.
+
+    Args:
+        channels: of the input.
+        parts: size of a batch -> sub-batches that have statistics of their own; one where it is not named.
+    """
+
+    def __init__(self, channels: int, parts: dict[int, int] | None = None) -> None:
+        super().__init__()
+        self.inner, self.parts = AutodiffWhitening(channels, cholesky_without_wait), parts or {}
+
+    def forward(self, x: Tensor, relu: bool = False) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            outs = [self.inner(part.float()) for part in x.chunk(self.parts.get(x.shape[0], 1))]
+            out = torch.cat(outs).to(x.dtype) if len(outs) > 1 else outs[0].to(x.dtype)
+            return out.relu() if relu else out
+
+
+# A layer of d channels, and what it is run on. IterNorm whitens groups of 64 channels by five steps of Newton's
+# iteration; ZCA takes eigenvalues.
+LAYERS: dict[str, tuple[Callable[[int], nn.Module], Passes]] = {
+    "BN": (nn.BatchNorm2d, nullcontext),
+    "WC": (wcgan.WhiteningColoring2d, nullcontext),
+    "WC, plain passes": (wcgan.WhiteningColoring2d, plain_passes),
+    "WC autodiff": (PlainAutodiff, nullcontext),
+    "IterNorm": (lambda d: wcgan.normalization("IterNorm", d), nullcontext),
+    "WzcaC": (lambda d: wcgan.normalization("WzcaC", d), nullcontext),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A training iteration."""
+
+    normalization: str
+    """Of the generator."""
+    passes: Passes = nullcontext
+    """What the layers run on."""
+    autodiff: bool = False
+    """Whether the layers are replaced by ones that autograd differentiates."""
+
+
+# The most important first, for where time is short.
+VARIANTS = {
+    "BN": Variant("BN"),
+    "WC": Variant("WC"),
+    "cBN": Variant("cBN"),
+    "cWC": Variant("cWC"),
+    "cWC_sa": Variant("cWC_sa"),
+    "WC, plain passes": Variant("WC", plain_passes),
+    "IterNorm": Variant("IterNorm"),
+    "WC autodiff": Variant("WC", autodiff=True),
+    "WzcaC": Variant("WzcaC"),
+}
+
+
+def variant_config(variant: Variant, width: int | None, settings: list[str]) -> Config:
+    """The paper's set-up for CIFAR-10, unconditional or with a projection discriminator, with this normalisation."""
+    conditional = wcgan.VARIANTS[variant.normalization].conditional
+    config = peer_config("cWC" if conditional else "WC", width, settings)
+    return replace(config, generator=replace(config.generator, normalization=variant.normalization))
+
+
+def use_autodiff(players: Players, train: TrainConfig) -> None:
+    """Puts plain autodiff in the place of the generator's layers, on the parameters that its optimiser has."""
+    parts = {train.critic_steps * train.batch: train.critic_steps}
+    peers: dict[nn.Module, nn.Module] = {}
+    for layer in players.generator.modules():
+        if isinstance(layer, wcgan.WhiteningColoring2d):
+            assert isinstance(layer.weight, nn.Parameter)
+            assert isinstance(layer.bias, nn.Parameter)
+            peer = PlainAutodiff(layer.num_features, parts).to(layer.running_mean.device)
+            peer.inner.weight, peer.inner.bias = layer.weight, layer.bias
+            peers[layer] = peer
+    replace_modules(players.generator, peers)
+    assert not any(isinstance(module, WhiteningLayer) for module in players.generator.modules())
+
+
+# What a kernel does, by the first pattern in its name.
+KERNELS = {
+    "factorisation": r"^factorise",
+    "passes of whitening": r"^_\w+_kernel",
+    "Adam": r"[Aa]dam|multi_tensor",
+    "batch normalisation": r"batch_?norm|^(cudnn::)?bn_",
+    "fused by the compiler": r"^triton_",
+    "copies": r"^Mem(cpy|set)|copy",
+    "convolutions and products": r"conv|xmma|cutlass|gemm|nvjet|fprop|dgrad|wgrad",
+}
+
+
+def kernels_to_shares(times: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Names of kernels and their times -> the time of each kind, and `other`, and `all`."""
+    shares = dict.fromkeys((*KERNELS, "other", "all"), 0.0)
+    for name, time in times:
+        kind = next((kind for kind, pattern in KERNELS.items() if re.search(pattern, name)), "other")
+        shares[kind] += time
+        shares["all"] += time
+    return shares

@@ -1,0 +1,169 @@
+"""The report of `gpu.py` as one table, each figure beside what it is compared with and what it should be."""
+
+from dataclasses import dataclass
+from typing import Any
+
+# What an iteration is compared with.
+BASELINES = {
+    "BN": "BN",
+    "WC": "BN",
+    "cBN": "cBN",
+    "cWC": "cBN",
+    "cWC_sa": "cBN",
+    "WC, plain passes": "BN",
+    "IterNorm": "BN",
+    "WC autodiff": "BN",
+    "WzcaC": "BN",
+}
+SHOWN = ("BN", "WC", "cBN", "cWC")  # whose floors and kernels are printed; the file has all
+UNITS = {"factorisation_us": "us", "layer_us": "us", "iteration_ms": "ms", "inference_ms": "ms"}
+TITLES = {
+    "factorisation_us": "factorisation",
+    "layer_us": "layer",
+    "iteration_ms": "iteration",
+    "inference_ms": "inference",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Attributes:
+        what: part and case.
+        name: of what was measured.
+        value: in `unit`.
+        ratio: to the time of `baseline`.
+    """
+
+    what: str
+    name: str
+    value: float
+    unit: str
+    ratio: float | None
+    baseline: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure that is asked for.
+
+    Attributes:
+        part: a key of the report.
+        case: a key in it; empty for parts that have one case.
+        name: of what is measured.
+        over: what it is divided by; None for the figure itself.
+        limit: what it should be at most, or with `at_least` at least.
+    """
+
+    part: str
+    case: str
+    name: str
+    over: str | None
+    limit: float
+    at_least: bool = False
+
+
+TARGETS = (
+    Target("iteration_ms", "", "WC", "BN", 1.10),
+    Target("iteration_ms", "", "cWC", "cBN", 1.10),
+    Target("iteration_ms", "", "WzcaC", "WC", 10, at_least=True),
+    Target("iteration_ms", "", "BN", None, 14.5),
+    Target("iteration_ms", "", "WC", None, 15),
+    Target("factorisation_us", "d=256, batch 1", "ours", None, 40),
+    Target("layer_us", "(128, 256, 32) bfloat16", "WC", "BN", 1.3),
+    Target("layer_us", "(128, 256, 4) bfloat16", "WC", "BN", 5),
+    Target("inference_ms", "", "WC", "BN", 1.00),
+)
+
+
+def find(report: dict[str, Any], part: str, case: str, name: str) -> float | None:
+    """A figure of the report; None where it was not measured."""
+    place = report.get(part, {})
+    value = (place.get(case, {}) if case else place).get(name)
+    return None if value is None else float(value)
+
+
+def report_to_rows(report: dict[str, Any]) -> list[Row]:
+    """Every time that was measured, with its ratio to its baseline's."""
+    rows = []
+    for part, unit in UNITS.items():
+        nested = part in ("factorisation_us", "layer_us")
+        for case, values in report.get(part, {}).items() if nested else [("", report.get(part, {}))]:
+            for name, value in values.items():
+                baseline = "library" if part == "factorisation_us" else BASELINES.get(name, "BN")
+                if part == "iteration_ms":  # taken round by round, which a ratio of two medians is not
+                    ratio = report.get("ratio_to_bn", {}).get(name)
+                else:
+                    ratio = value / values[baseline] if baseline in values else None
+                rows.append(Row(f"{TITLES[part]} {case}".strip(), name, value, unit, ratio, baseline))
+    return rows
+
+
+def target_to_line(target: Target, report: dict[str, Any]) -> str | None:
+    """What was asked for beside what was measured; None where it was not."""
+    value = find(report, target.part, target.case, target.name)
+    if value is not None and target.over is not None:
+        if target.part == "iteration_ms" and BASELINES[target.name] == target.over:
+            value = find(report, "ratio_to_bn", "", target.name)
+        else:
+            under = find(report, target.part, target.case, target.over)
+            value = None if under is None else value / under
+    if value is None:
+        return None
+    what = " ".join(part for part in (TITLES[target.part], target.case) if part)
+    name = target.name if target.over is None else f"{target.name} / {target.over}"
+    unit = f" {UNITS[target.part]}" if target.over is None else ""
+    held = value >= target.limit if target.at_least else value <= target.limit
+    bound = "at least" if target.at_least else "at most"
+    return f"{what}: {name} = {value:.2f}{unit}, {bound} {target.limit:g}{unit}: {'held' if held else 'MISSED'}"
+
+
+def floor_lines(report: dict[str, Any]) -> list[str]:
+    """What an iteration would take at full speed, and what its kernels do."""
+    lines = []
+    for name in SHOWN:
+        if name not in report.get("floor", {}):
+            continue
+        floor = report["floor"][name]
+        measured = report["iteration_ms"][name]
+        lines.append(
+            f"floor of {name}: {floor['tflop']:.2f} TFLOP, {floor['gigabytes']:.1f} GB, {floor['roofline_ms']:.2f} ms, "
+            f"{floor['roofline_ms'] / measured:.0%} of {measured:.2f} ms; with upsampling and pooling apart from their "
+            f"convolutions {floor['tflop_as_written']:.2f} TFLOP, {floor['compute_as_written_ms']:.2f} ms"
+        )
+    for name in SHOWN:
+        if name not in report.get("kernel_ms", {}):
+            continue
+        shares = report["kernel_ms"][name]
+        parts = ", ".join(f"{kind} {value:.2f}" for kind, value in shares.items() if kind != "all" and value >= 0.005)
+        lines.append(f"kernels of {name}, ms of {shares['all']:.2f}: {parts}")
+    return lines
+
+
+def verdict_lines(report: dict[str, Any]) -> list[str]:
+    """How far training on the kernels is from training on plain operators."""
+    return [
+        f"runs, {name}: kernels to plain {found['kernels_to_plain']:.4f}, seed to seed {found['seed_to_seed']:.4f}: "
+        f"{'within' if found['within_noise'] else 'BEYOND'} the noise"
+        for name, found in report.get("runs", {}).get("verdict", {}).items()
+    ]
+
+
+def print_table(report: dict[str, Any]) -> None:
+    rows = report_to_rows(report)
+    w = max([len(row.what) for row in rows], default=0) + 2
+    v = max([len(row.name) for row in rows], default=0) + 2
+    print(
+        f"{report['machine']}; commit {report['commit']}",
+        *(f"{n} {x}" for n, x in report["versions"].items()),
+        sep="; ",
+    )
+    print(f"{'':{w + v}}{'time':>10}{'':4}{'ratio':>8} to")
+    for row in rows:
+        ratio = f"{'-':>8}" if row.ratio is None else f"{row.ratio:8.2f} {row.baseline}"
+        print(f"{row.what:{w}}{row.name:{v}}{row.value:10.2f} {row.unit:3}{ratio}")
+    lines = [line for target in TARGETS if (line := target_to_line(target, report))]
+    skipped = [f"skipped {what}: {why}" for what, why in report.get("skipped", {}).items()]
+    for line in (*lines, *floor_lines(report), *verdict_lines(report), *skipped):
+        print(line)

@@ -1,0 +1,163 @@
+"""The same training on the kernels and on plain PyTorch: losses and FID, beside what another seed changes.
+
+    python benchmarks/curves.py [--iterations 2000] [--data FOLDER] [--inception-weights FILE] [--out FILE]
+
+Three runs of the unconditional CIFAR-10 preset: on the kernels; with the same seed on plain operators; with another
+seed on plain operators. A GAN amplifies rounding, so that the first two part after some hundred iterations: what can be
+asked is that they stay no further apart than the last two, which differ in the seed alone.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wcgan.data import Dataset
+from wcgan.evaluate.inception import VARIABLE
+from wcgan.experiments import preset
+from wcgan.experiments.evaluator import evaluator_for
+from wcgan.experiments.training import load_data
+from wcgan.functional import plain_passes
+from wcgan.train import Config, fit_config, new_run, override, train
+from wcgan.train.hardware import find_hardware
+
+PRESET = "cifar10/WC SN + ResNet"
+# What is run: the passes, and the seed.
+RUNS: dict[str, tuple[Callable[[], AbstractContextManager[None]], int]] = {
+    "kernels": (nullcontext, 0),
+    "plain": (plain_passes, 0),
+    "plain, another seed": (plain_passes, 1),
+}
+LOSSES = ("loss/discriminator", "loss/generator")
+LOG_EVERY, SMOOTHED, KEPT = 10, 10, 40  # iterations a line; lines in an average; points of a curve that are kept
+
+
+def run_config(iterations: int, seed: int, folder: Path | None, settings: list[str]) -> Config:
+    """The preset, shorter, with nothing written but losses and the last state."""
+    config = preset(PRESET)
+    config = replace(config, data=replace(config.data, folder=None if folder is None else str(folder)))
+    fixed = [f"train.iterations={iterations}", f"train.seed={seed}", f"train.log_every={LOG_EVERY}"]
+    quiet = ["train.sample_every=0", f"train.checkpoint_every={iterations}"]
+    return override(config, [*fixed, *quiet, *settings])
+
+
+def train_once(config: Config, dataset: Dataset, folder: Path, passes: AbstractContextManager[None]) -> dict[str, Any]:
+    """One run in a new folder -> losses by iteration and, where Inception's weights are named, FID."""
+    dataset = replace(dataset, labels=None, classes=())  # no classifier is wanted beside Inception
+    config = fit_config(config, dataset)
+    evaluator = evaluator_for(config, dataset)
+    run = new_run(folder, config)
+    if find_hardware(config.train).compile:
+        torch.compiler.reset()  # PyTorch keeps so many versions of a network, and other runs' count
+    with passes:
+        train(config, dataset, run, evaluator)
+    lines = [line for line in run.lines() if line["kind"] == "train"]
+    scores = [line["FID"] for line in run.lines() if line["kind"] == "evaluation" and "FID" in line]
+    return {
+        "iterations": [line["iteration"] for line in lines],
+        "losses": {name: [line[name] for line in lines] for name in LOSSES},
+        "FID": scores[-1] if scores else None,
+        "iterations_per_second": lines[-1].get("iterations_per_second"),
+    }
+
+
+def smooth(values: list[float], width: int) -> list[float]:
+    """Means of so many consecutive values."""
+    width = min(width, len(values))
+    return torch.tensor(values, dtype=torch.float64).unfold(0, width, 1).mean(1).tolist()
+
+
+def distance(a: list[float], b: list[float], width: int = SMOOTHED) -> float:
+    """Mean absolute difference of two smoothed curves."""
+    pairs = list(zip(smooth(a, width), smooth(b, width), strict=True))
+    return sum(abs(x - y) for x, y in pairs) / len(pairs)
+
+
+def runs_to_verdict(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """For each loss and FID: how far the kernels are from plain operators, and how far another seed is."""
+    fast, plain, other = (runs[name] for name in RUNS)
+    gaps = {
+        name: (
+            distance(fast["losses"][name], plain["losses"][name]),
+            distance(plain["losses"][name], other["losses"][name]),
+        )
+        for name in LOSSES
+    }
+    if None not in (fast["FID"], plain["FID"], other["FID"]):
+        gaps["FID"] = (abs(fast["FID"] - plain["FID"]), abs(plain["FID"] - other["FID"]))
+    return {
+        name: {"kernels_to_plain": gap, "seed_to_seed": noise, "within_noise": gap <= noise}
+        for name, (gap, noise) in gaps.items()
+    }
+
+
+def thin(run: dict[str, Any], points: int = KEPT) -> dict[str, Any]:
+    """A run with few enough points of its smoothed curves to be kept in a file."""
+    width = min(SMOOTHED, len(run["iterations"]))
+    iterations = run["iterations"][width - 1 :]
+    step = max(1, -(-len(iterations) // points))
+    losses = {name: [round(v, 4) for v in smooth(values, width)[::step]] for name, values in run["losses"].items()}
+    return {**run, "iterations": iterations[::step], "losses": losses}
+
+
+def measure_curves(
+    iterations: int,
+    folder: Path | None = None,
+    weights: Path | None = None,
+    settings: list[str] | None = None,
+    note: Callable[[dict[str, Any]], None] = lambda _: None,
+    wants: Callable[[str], bool] = lambda _: True,
+) -> dict[str, Any]:
+    """All runs and the verdict.
+
+    Args:
+        iterations: of each.
+        folder: where the data sets lie.
+        weights: of Inception; without them there is no FID.
+        settings: further settings of the config, `section.field=value`.
+        note: called with what is there after each run.
+        wants: asked before each run, with its name, whether to make it.
+    """
+    if weights is not None:
+        os.environ[VARIABLE] = str(weights)
+    inception = [] if weights is None else ["train.evaluate_with=inception"]
+    dataset = load_data(run_config(iterations, 0, folder, settings or []))
+    runs: dict[str, dict[str, Any]] = {}
+    report: dict[str, Any] = {"preset": PRESET, "iterations": iterations, "runs": {}}
+    for name, (passes, seed) in RUNS.items():
+        if not wants(name):
+            continue
+        config = run_config(iterations, seed, folder, [*(settings or []), *inception])
+        with tempfile.TemporaryDirectory() as place:
+            runs[name] = train_once(config, dataset, Path(place) / "run", passes())
+        report["runs"][name] = thin(runs[name])
+        if len(runs) == len(RUNS):
+            report["verdict"] = runs_to_verdict(runs)
+        note(report)
+    return report
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--iterations", type=int, default=2000)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets lie")
+    parser.add_argument("--inception-weights", type=Path, metavar="FILE", help="for FID; without, losses alone")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.FIELD=VALUE")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="writes curves and verdict as JSON")
+    chosen = parser.parse_args(arguments)
+    report = measure_curves(chosen.iterations, chosen.data, chosen.inception_weights, chosen.settings)
+    for name, found in report["verdict"].items():
+        print(f"{name:20} kernels to plain {found['kernels_to_plain']:.4f}, seed to seed {found['seed_to_seed']:.4f}")
+    if chosen.out:
+        chosen.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""The kernels on a GPU against the plain passes, on fresh random input."""
+
+import copy
+from contextlib import nullcontext
+
+import pytest
+import torch
+from tests.kernels.cases import LAYOUTS, check_cross, check_mapped, check_maps, check_moments, make_batch
+
+import wcgan
+from wcgan.functional import plain_passes, whiten_color_parts
+from wcgan.functional._gpu import cholesky_for, kernels_for
+from wcgan.functional.whitening import RETRY_SHRINKAGE, factorise, shrink
+
+batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # PyTorch says that it is a prototype
+]
+
+DEVICE = "cuda"
+CLASSES = 5
+PRECISIONS = ("float32", "tf32", "bfloat16")
+SHAPES = [
+    *((2, 3, 1), (5, 3, 7), (2, 64, 1), (16, 64, 64), (128, 64, 1024), (3, 100, 11), (64, 100, 64)),
+    *((16, 128, 16), (128, 128, 1024), (32, 256, 256), (2, 512, 1), (8, 512, 64), (128, 512, 1024)),
+]
+
+
+@pytest.fixture(autouse=True)
+def precision_of_products(request):
+    """Lets PyTorch multiply in tf32 where a test's precision says so."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    parameters = getattr(request.node, "callspec", None)
+    torch.backends.cuda.matmul.allow_tf32 = parameters is not None and parameters.params.get("name") == "tf32"
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def covariance_of(rows_per_channel, d, condition, groups=1):
+    """Covariances `(groups, d, d)` of fresh batches, in float32."""
+    x = [make_batch((rows_per_channel * d + 2, d, 1), condition=condition, device=DEVICE) for _ in range(groups)]
+    return torch.stack([each[:, :, 0].double().mT.cov().view(d, d) for each in x]).float()
+
+
+# Each kernel against its plain pass in float64
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_moments_equal_the_plain_pass(shape, name):
+    check_moments(batch, make_batch(shape, name, device=DEVICE), 1, name)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_cross_products_equal_the_plain_pass(shape, name):
+    x, z = make_batch(shape, name, device=DEVICE), make_batch(shape, name, device=DEVICE, mean=0.5)
+    check_cross(batch, z, x, x.float().mean((0, 2)), 1, None, name)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_maps_of_one_and_of_two_terms_equal_the_plain_pass(shape, name):
+    d = shape[1]
+    x, z = make_batch(shape, name, device=DEVICE), make_batch(shape, name, device=DEVICE, mean=0.5)
+    mean, offset = x.float().mean((0, 2)).view(1, d), torch.randn(1, d, device=DEVICE)
+    first, second = torch.randn(2, 1, d, d, device=DEVICE)
+    check_maps(batch, offset, [(x, first, mean)], None, name)
+    check_maps(batch, offset, [(z, first.mT, None), (x, second, mean)], None, name)
+
+
+@pytest.mark.parametrize("name", [*PRECISIONS, "float16"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["class", "sample"])
+def test_slots_equal_the_plain_pass(kind, layout, name):
+    n, d = 16, 64
+    slots, index = (CLASSES, torch.randint(0, CLASSES, (n,), device=DEVICE)) if kind == "class" else (n, None)
+    x, z = (make_batch((n, d, 64), name, layout, DEVICE, mean) for mean in (3.0, 0.5))
+    mean, matrix = x.float().mean((0, 2)), torch.randn(slots, d, d, device=DEVICE)
+    check_cross(batch, z, x, mean, slots, index, name)
+    check_maps(batch, torch.randn(slots, d, device=DEVICE), [(x, matrix, mean.view(1, d))], index, name, relu=True)
+    other = (x, torch.randn(1, d, d, device=DEVICE), mean.view(1, d))
+    check_maps(batch, torch.randn(1, d, device=DEVICE), [(z, matrix.mT, None), other], index, name)
+
+
+@pytest.mark.parametrize("name", [*PRECISIONS, "float16"])
+def test_parts_equal_the_plain_pass(name):
+    x, parts, d = make_batch((16, 64, 64), name, device=DEVICE), 4, 64
+    check_moments(batch, x, parts, name)
+    means = torch.stack([part.float().mean((0, 2)) for part in x.chunk(parts)])
+    matrices, offset = torch.randn(parts, d, d, device=DEVICE), torch.randn(parts, d, device=DEVICE)
+    slots = torch.arange(16, device=DEVICE) // 4
+    check_maps(batch, offset, [(x, matrices, means)], slots, name)
+    out = torch.full_like(x, torch.nan)
+    batch.apply_maps(out, offset, [(x, matrices, means)])
+    check_mapped(out, offset, [(x, matrices, means)], slots, name)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("d", [64, 512])
+def test_ill_conditioned_batches_equal_the_plain_pass(d, name):
+    x = make_batch((64, d, 64), name, device=DEVICE, condition=1e6)
+    check_moments(batch, x, 1, name)
+    rows = x.double().transpose(1, 2).flatten(0, 1)
+    whitening = factorise(rows.mT.cov().unsqueeze(0), "cholesky", 1e-3, 5).matrix.float()
+    check_maps(batch, torch.zeros(1, d, device=DEVICE), [(x, whitening, rows.mean(0).float().view(1, d))], None, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean"), [("float32", 300.0), ("tf32", 300.0), ("float16", 300.0), ("bfloat16", 30.0)]
+)
+def test_a_large_mean_costs_no_more_than_its_bound(name, mean):
+    """Batches that are centred first: nothing. Exact products of bfloat16: the rounding of their sum about zero."""
+    for shape in ((16, 64, 64), (128, 64, 1024)):
+        x = make_batch(shape, name, device=DEVICE, mean=mean)
+        check_moments(batch, x, 1, name)
+        centre, matrix = x.float().mean((0, 2)), torch.randn(1, 64, 64, device=DEVICE)
+        check_cross(batch, make_batch(shape, name, device=DEVICE, mean=0.5), x, centre, 1, None, name)
+        check_maps(batch, torch.zeros(1, 64, device=DEVICE), [(x, matrix, centre.view(1, 64))], None, name)
+
+
+# The factorisation against the library's
+
+
+@pytest.fixture
+def fused():
+    """Skips where the fused factorisation does not run."""
+    if cholesky_for(torch.eye(4, device=DEVICE).unsqueeze(0), RETRY_SHRINKAGE) is None:
+        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
+
+
+def factorise_both(covariance, eps):
+    with plain_passes():
+        plain = factorise(covariance, "cholesky", eps, 5)
+    return factorise(covariance, "cholesky", eps, 5), plain
+
+
+def residual(covariance, w, eps):
+    """`||W S W^T - I|| / sqrt(d)` of each matrix, S shrunk as W says."""
+    sigma = shrink(covariance.double(), eps, w.retry.double())
+    identity = torch.eye(covariance.shape[-1], device=DEVICE, dtype=torch.float64)
+    return (w.matrix.double() @ sigma @ w.matrix.double().mT - identity).norm(dim=(1, 2)) / identity.norm()
+
+
+def assert_as_good(covariance, w, plain, eps):
+    """Lower triangular, of the same retries, and a residual like that of the library's in float32."""
+    assert torch.equal(w.matrix, w.matrix.tril())
+    assert torch.equal(w.retry, plain.retry)
+    found, reference = residual(covariance, w, eps), residual(covariance, plain, eps)
+    assert (found <= 4 * reference + ROUNDINGS).all(), f"{found.tolist()}, the library's {reference.tolist()}"
+
+
+ROUNDINGS = 16 * 2**-23  # those of float32 that W S W^T - I shows whatever the size
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("groups", [1, 5, 16])
+@pytest.mark.parametrize("d", [1, 3, 32, 33, 64, 100, 128, 256, 300, 512])
+def test_factorisation_whitens(d, groups):
+    covariance = covariance_of(4, d, condition=10.0, groups=groups)
+    w, plain = factorise_both(covariance, 1e-3)
+    assert_as_good(covariance, w, plain, 1e-3)
+    assert residual(covariance, w, 1e-3).max() <= ROUNDINGS
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("d", [3, 64, 128, 300, 512])
+def test_factorisation_of_ill_conditioned_matrices_is_as_good_as_the_library(d):
+    covariance = covariance_of(4, d, condition=1e5, groups=2)
+    assert_as_good(covariance, *factorise_both(covariance, 0.0), 0.0)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("d", [3, 33, 128, 512])
+def test_indefinite_matrices_are_retried_as_by_the_library(d):
+    rotation, _ = torch.linalg.qr(torch.randn(4, d, d, device=DEVICE))
+    values = torch.ones(4, d, device=DEVICE)
+    values[:, 0] = torch.tensor([0.5, -2e-5, -2e-3, -0.5], device=DEVICE)  # each needs the next level
+    covariance = rotation @ torch.diag_embed(values) @ rotation.mT
+    covariance = (covariance + covariance.mT) / 2
+    w, plain = factorise_both(covariance, 0.0)
+    assert torch.equal(w.retry.cpu(), torch.tensor(RETRY_SHRINKAGE))
+    assert_as_good(covariance, w, plain, 0.0)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("d", [3, 64, 512])
+def test_a_channel_without_variance_is_retried_as_by_the_library(d):
+    covariance = covariance_of(4, d, condition=10.0)
+    covariance[:, d // 2] = covariance[:, :, d // 2] = 0
+    w, plain = factorise_both(covariance, 0.0)
+    assert w.retry.item() == pytest.approx(RETRY_SHRINKAGE[1])
+    assert_as_good(covariance, w, plain, 0.0)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("d", [3, 64, 512])
+def test_matrices_of_rank_one_are_whitened_at_some_level(d):
+    direction = torch.randn(3, d, 1, device=DEVICE)
+    covariance = direction @ direction.mT
+    w, _ = factorise_both(covariance, 0.0)  # a pivot within rounding of 0: whether it fails is chance
+    assert w.matrix.isfinite().all()
+    retried = w.retry > 0
+    # Errors of 2^-23 trace / d in each entry, against eigenvalues of retry trace / d.
+    allowed = 16 * 2**-23 * d**0.5 / w.retry
+    assert (residual(covariance, w, 0.0) <= allowed)[retried].all()
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("d", [1, 33, 128, 512])
+def test_a_matrix_that_is_not_finite_becomes_nan_and_its_neighbours_do_not(d, value):
+    covariance = covariance_of(4, d, condition=10.0, groups=3)
+    covariance[1, d - 1, 0] = covariance[1, 0, d - 1] = value
+    w = factorise(covariance, "cholesky", 1e-3, 5)
+    assert w.matrix[1].isnan().all()
+    assert w.retry[1] == 0
+    good = covariance[::2].contiguous()
+    assert torch.equal(w.matrix[::2], factorise(good, "cholesky", 1e-3, 5).matrix)
+
+
+# Layers, with the kernels and without
+
+
+def layer_and_inputs(variant, d, samples, side, name, layout="channels last", condition=10.0):
+    """A layer with random parameters, a batch `(N, d, side, side)`, a cotangent and labels, in float64 and as given."""
+    conditional = wcgan.VARIANTS[variant].conditional
+    # Along directions in which a batch of few positions does not vary, gradients cancel unless the shrinkage is large.
+    eps = 1e-3 if samples * side**2 >= 4 * d else 0.5
+    layer = wcgan.normalization(variant, d, classes=CLASSES if conditional else None, eps=eps, device=DEVICE)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.randn_like(parameter) / d**0.5)
+    shape, spatial = (samples, d, side * side), (samples, d, side, side)
+    x = make_batch(shape, name, layout, DEVICE, condition=condition)
+    cotangent = make_batch(shape, name, layout, DEVICE, mean=0.5)
+    x, cotangent = (t.unflatten(2, (side, side)).view(spatial) for t in (x, cotangent))
+    labels = (torch.randint(0, CLASSES, (samples,), device=DEVICE),) if conditional else ()
+    return layer, x, cotangent, labels
+
+
+def step(layer, x, cotangent, labels):
+    """Output, gradients and running statistics of one training batch."""
+    leaf = x.detach().requires_grad_()
+    out = layer(leaf, *labels)
+    parameters = dict(layer.named_parameters())
+    gradients = torch.autograd.grad(out, [leaf, *parameters.values()], cotangent)
+    named = dict(zip(["x", *parameters], gradients, strict=True)) | {"out": out.detach()}
+    return named | {key: value for key, value in layer.named_buffers() if "running" in key}
+
+
+def errors(layer, x, cotangent, labels, plain):
+    """Relative errors, in norm, of all that `step` returns, against the plain passes in float64."""
+    wanted = step(copy.deepcopy(layer).double(), x.double(), cotangent.double(), labels)
+    with plain_passes() if plain else nullcontext():
+        found = step(copy.deepcopy(layer), x, cotangent, labels)
+    return {key: float((found[key].double() - value).norm() / value.norm()) for key, value in wanted.items()}
+
+
+# Relative errors, in norm, that the kernels may add to those of the plain operators where the covariance has condition
+# 10: of batches, whose maps are rounded, and of what is summed over a batch, where products of bfloat16 are exact.
+ALLOWED = {"float32": 2**-19, "tf32": 2**-8, "bfloat16": 2**-7}
+ALLOWED_SUMS = ALLOWED | {"bfloat16": 2**-10}
+SIDES = {1: 8, 3: 8, 64: 8, 100: 8, 128: 16, 256: 16, 512: 16}
+OTHERS = ("cWC", "cWC_sa", "W-only", "WC-diag", "C-only")
+LAYERS = [
+    *(("WC", d, 32, side, "channels last") for d, side in SIDES.items()),
+    *((variant, d, 32, SIDES[d], "channels last") for variant in OTHERS for d in (64, 128)),
+    *(("WC", 512, 4, 8, "channels last"), ("WC", 64, 128, 32, "channels last")),
+    *(("WC", 64, 32, 8, "contiguous"), ("cWC", 64, 32, 8, "contiguous")),
+]
+
+
+def assert_as_near(inputs, share, allowed, allowed_sums):
+    """The kernels' errors against float64 are at most a share of the plain operators' more than what is allowed."""
+    plain = errors(*inputs, plain=True)
+    for key, error in errors(*inputs, plain=False).items():
+        bound = share * plain[key] + (allowed if key in ("x", "out") else allowed_sums)
+        assert error <= bound, f"{key}: off by {error:.2g}, plain operators by {plain[key]:.2g}"
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize(("variant", "d", "samples", "side", "layout"), LAYERS)
+def test_a_training_batch_is_as_near_to_float64_as_with_plain_operators(variant, d, samples, side, layout, name):
+    inputs = layer_and_inputs(variant, d, samples, side, name, layout)
+    assert (kernels_for(1, d, inputs[1]) is not None) == (d > 1)
+    assert_as_near(inputs, 2, ALLOWED[name], ALLOWED_SUMS[name])
+
+
+def test_so_is_a_batch_of_two_positions():
+    inputs = layer_and_inputs("WC", 3, 2, 1, "float32")
+    assert_as_near(inputs, 4, ALLOWED["float32"], ALLOWED["float32"])
+
+
+@pytest.mark.parametrize(("d", "samples", "side"), [(64, 32, 8), (100, 4, 4), (512, 8, 8)])
+def test_so_is_an_ill_conditioned_batch(d, samples, side):
+    inputs = layer_and_inputs("WC", d, samples, side, "float32", condition=1e6)
+    assert_as_near(inputs, 4, ALLOWED["float32"], ALLOWED["float32"])
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("kind", ["none", "full", "class"])
+def test_parts_at_once_equal_the_plain_calls_one_by_one(kind, name):
+    d, samples, parts = 64, 16, 4
+    x = make_batch((samples, d, 64), name, device=DEVICE).unflatten(2, (8, 8))
+    slots = {"none": 0, "full": 1, "class": CLASSES}[kind]
+    color = torch.randn(slots, d, d, device=DEVICE) / d**0.5 if slots else None
+    shift = torch.randn(slots, d, device=DEVICE) if slots else None
+    index = torch.randint(0, CLASSES, (samples,), device=DEVICE) if kind == "class" else None
+    with torch.no_grad():
+        z, statistics = whiten_color_parts(x, color, shift, index, parts=parts)
+        tables = [None if t is None else t.double() for t in (color, shift)]
+        wanted, wanted_statistics = whiten_color_parts(x.double(), *tables, index, parts=parts)
+    assert (z.double() - wanted).norm() <= ALLOWED[name] * wanted.norm()
+    for found, reference in zip(statistics, wanted_statistics, strict=True):
+        error = (found.covariance - reference.covariance).norm() / reference.covariance.norm()
+        assert error <= ALLOWED_SUMS[name]
+
+
+# Without waiting
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("variant", ["WC", *OTHERS])
+def test_forward_and_backward_never_wait_for_the_gpu(variant, name):
+    inputs = layer_and_inputs(variant, 64, 16, 8, name)
+    step(*inputs)  # compiles
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step(*inputs)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("variant", ["WC", "cWC", "cWC_sa"])
+def test_forward_and_backward_are_captured_in_a_cuda_graph(variant, name):
+    layer, x, cotangent, labels = layer_and_inputs(variant, 64, 16, 8, name)
+    eager = copy.deepcopy(layer)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step(copy.deepcopy(layer), x, cotangent, labels)
+    torch.cuda.current_stream().wait_stream(stream)
+    static, graph = x.clone(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step(layer, static, cotangent, labels)
+    fresh = make_batch((16, 64, 64), name, device=DEVICE).view_as(x)
+    static.copy_(fresh)
+    graph.replay()
+    torch.cuda.synchronize()
+    for key, value in step(eager, fresh, cotangent, labels).items():
+        error = (captured[key].double() - value.double()).norm() / value.double().norm()
+        assert error <= ALLOWED[name], f"{key}: off by {error:.2g}"

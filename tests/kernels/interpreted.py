@@ -1,0 +1,122 @@
+"""The kernels of `wcgan.kernels.batch` on the CPU, run by `test_batch` where Triton interprets them.
+
+The interpreter gets products of bfloat16 wrong, so float16 also takes its place: batches of it go the way of bfloat16.
+"""
+
+import types
+
+import pytest
+import torch
+from tests.kernels.cases import LAYOUTS, check_cross, check_mapped, check_maps, check_moments, make_batch
+
+batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
+
+SHAPES = [(4, 1, 3), (2, 3, 64), (6, 20, 9)]
+PRECISIONS = ["float32", "float16", "float16 for bfloat16"]
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def float16_for_bfloat16(request, monkeypatch):
+    """What the kernels' module takes for bfloat16 is float16, where a test's precision says so."""
+    if "float16 for bfloat16" in request.node.name:
+        stand_in = types.ModuleType("torch")
+        vars(stand_in).update(vars(torch), bfloat16=torch.float16)
+        monkeypatch.setattr(batch, "torch", stand_in)
+
+
+def slots_of(kind, samples):
+    """Number of slots and index: shared, a class with none of the samples among three, or one a sample."""
+    table = {"shared": (1, None), "class": (3, torch.arange(samples) % 2 * 2), "sample": (samples, None)}
+    return table[kind]
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_moments(shape, layout, name):
+    x = make_batch(shape, name, layout)
+    check_moments(batch, x, 1, name)
+    check_moments(batch, x, 2, name)
+
+
+def test_moments_of_more_channels_than_a_tile():
+    check_moments(batch, make_batch((3, 133, 2)), 1, "float32")
+
+
+def test_moments_of_more_rows_than_a_program_adds_up():
+    check_moments(batch, make_batch((3, 5, 400)), 1, "float32")
+
+
+@pytest.mark.parametrize("name", ["float32", "float16"])
+def test_a_mean_of_300_deviations_costs_the_moments_nothing(name):
+    check_moments(batch, make_batch((6, 5, 40), name, mean=300.0), 1, name)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["shared", "class", "sample"])
+def test_cross_products(kind, layout, name):
+    slots, index = slots_of(kind, 6)
+    x, z = make_batch((6, 5, 9), name, layout), make_batch((6, 5, 9), name, layout, mean=0.5)
+    check_cross(batch, z, x, x.float().mean((0, 2)), slots, index, name)
+    check_cross(batch, z, x, None, slots, index, name)
+
+
+def test_two_batches_of_different_layouts_go_together():
+    x, z = make_batch((4, 5, 9), layout="contiguous"), make_batch((4, 5, 9))
+    check_cross(batch, z, x, x.mean((0, 2)), 1, None, "float32")
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", ["shared", "class", "sample"])
+def test_maps(kind, shape, layout, name):
+    n, d, _ = shape
+    slots, index = slots_of(kind, n)
+    x, z = make_batch(shape, name, layout), make_batch(shape, name, layout, mean=0.5)
+    mean, matrix, other = x.float().mean((0, 2)).view(1, d), torch.randn(slots, d, d), torch.randn(1, d, d)
+    check_maps(batch, torch.randn(slots, d), [(x, matrix, mean)], index, name)
+    check_maps(batch, torch.randn(1, d), [(z, matrix.mT, None), (x, other, mean)], index, name)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_each_part_is_centred_by_its_own_mean(name):
+    x = make_batch((6, 20, 9), name)
+    means = torch.stack([part.float().mean((0, 2)) for part in x.chunk(3)])
+    slots = torch.arange(6) // 2 * 2 + torch.arange(6) % 2  # two classes in each of three parts
+    check_maps(batch, torch.randn(6, 20), [(x, torch.randn(6, 20, 20), means)], slots, name)
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_without_an_index_consecutive_parts_have_a_slot_each(name):
+    x, out = (make_batch((6, 20, 9), name) for _ in range(2))
+    terms = [(x, torch.randn(3, 20, 20), torch.stack([part.float().mean((0, 2)) for part in x.chunk(3)]))]
+    offset = torch.randn(1, 20)
+    batch.apply_maps(out, offset, terms)
+    check_mapped(out, offset, terms, torch.arange(6) // 2, name)
+
+
+def test_maps_of_more_channels_than_a_tile():
+    x = make_batch((2, 133, 3))
+    check_maps(batch, torch.randn(1, 133), [(x, torch.randn(1, 133, 133), x.mean((0, 2)).view(1, -1))], None, "float32")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_rectifier_leaves_nothing_negative(layout):
+    x = make_batch((4, 20, 9), layout=layout)
+    matrix, offset, mean = torch.randn(1, 20, 20), torch.randn(1, 20), x.mean((0, 2)).view(1, -1)
+    check_maps(batch, offset, [(x, matrix, mean)], None, "float32", relu=True)
+
+
+def test_a_rectifier_keeps_nan():
+    x = make_batch((2, 3, 5))
+    x[1, 2, 3] = torch.nan
+    out = torch.zeros_like(x)
+    batch.apply_maps(out, torch.zeros(1, 3), [(x, torch.randn(1, 3, 3), None)], None, relu=True)
+    assert torch.equal(out.isnan(), x.isnan().any(1, keepdim=True).expand_as(x))
