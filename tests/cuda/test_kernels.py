@@ -9,8 +9,8 @@ from tests.kernels.cases import LAYOUTS, check_cross, check_mapped, check_maps, 
 
 import wcgan
 from wcgan.functional import plain_passes, whiten_color_parts
-from wcgan.functional._gpu import cholesky_for, kernels_for
-from wcgan.functional.whitening import RETRY_SHRINKAGE, factorise, shrink
+from wcgan.functional._gpu import kernels_for
+from wcgan.functional.whitening import factorise
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
 
@@ -36,12 +36,6 @@ def precision_of_products(request):
     torch.backends.cuda.matmul.allow_tf32 = parameters is not None and parameters.params.get("name") == "tf32"
     yield
     torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def covariance_of(rows_per_channel, d, condition, groups=1):
-    """Covariances `(groups, d, d)` of fresh batches, in float32."""
-    x = [make_batch((rows_per_channel * d + 2, d, 1), condition=condition, device=DEVICE) for _ in range(groups)]
-    return torch.stack([each[:, :, 0].double().mT.cov().view(d, d) for each in x]).float()
 
 
 # Each kernel against its plain pass in float64
@@ -119,106 +113,6 @@ def test_a_large_mean_costs_no_more_than_its_bound(name, mean):
         centre, matrix = x.float().mean((0, 2)), torch.randn(1, 64, 64, device=DEVICE)
         check_cross(batch, make_batch(shape, name, device=DEVICE, mean=0.5), x, centre, 1, None, name)
         check_maps(batch, torch.zeros(1, 64, device=DEVICE), [(x, matrix, centre.view(1, 64))], None, name)
-
-
-# The factorisation against the library's
-
-
-@pytest.fixture
-def fused():
-    """Skips where the fused factorisation does not run."""
-    if cholesky_for(torch.eye(4, device=DEVICE).unsqueeze(0), RETRY_SHRINKAGE) is None:
-        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
-
-
-def factorise_both(covariance, eps):
-    with plain_passes():
-        plain = factorise(covariance, "cholesky", eps, 5)
-    return factorise(covariance, "cholesky", eps, 5), plain
-
-
-def residual(covariance, w, eps):
-    """`||W S W^T - I|| / sqrt(d)` of each matrix, S shrunk as W says."""
-    sigma = shrink(covariance.double(), eps, w.retry.double())
-    identity = torch.eye(covariance.shape[-1], device=DEVICE, dtype=torch.float64)
-    return (w.matrix.double() @ sigma @ w.matrix.double().mT - identity).norm(dim=(1, 2)) / identity.norm()
-
-
-def assert_as_good(covariance, w, plain, eps):
-    """Lower triangular, of the same retries, and a residual like that of the library's in float32."""
-    assert torch.equal(w.matrix, w.matrix.tril())
-    assert torch.equal(w.retry, plain.retry)
-    found, reference = residual(covariance, w, eps), residual(covariance, plain, eps)
-    assert (found <= 4 * reference + ROUNDINGS).all(), f"{found.tolist()}, the library's {reference.tolist()}"
-
-
-ROUNDINGS = 16 * 2**-23  # those of float32 that W S W^T - I shows whatever the size
-
-
-@pytest.mark.usefixtures("fused")
-@pytest.mark.parametrize("groups", [1, 5, 16])
-@pytest.mark.parametrize("d", [1, 3, 32, 33, 64, 100, 128, 256, 300, 512])
-def test_factorisation_whitens(d, groups):
-    covariance = covariance_of(4, d, condition=10.0, groups=groups)
-    w, plain = factorise_both(covariance, 1e-3)
-    assert_as_good(covariance, w, plain, 1e-3)
-    assert residual(covariance, w, 1e-3).max() <= ROUNDINGS
-
-
-@pytest.mark.usefixtures("fused")
-@pytest.mark.parametrize("d", [3, 64, 128, 300, 512])
-def test_factorisation_of_ill_conditioned_matrices_is_as_good_as_the_library(d):
-    covariance = covariance_of(4, d, condition=1e5, groups=2)
-    assert_as_good(covariance, *factorise_both(covariance, 0.0), 0.0)
-
-
-@pytest.mark.usefixtures("fused")
-@pytest.mark.parametrize("d", [3, 33, 128, 512])
-def test_indefinite_matrices_are_retried_as_by_the_library(d):
-    rotation, _ = torch.linalg.qr(torch.randn(4, d, d, device=DEVICE))
-    values = torch.ones(4, d, device=DEVICE)
-    values[:, 0] = torch.tensor([0.5, -2e-5, -2e-3, -0.5], device=DEVICE)  # each needs the next level
-    covariance = rotation @ torch.diag_embed(values) @ rotation.mT
-    covariance = (covariance + covariance.mT) / 2
-    w, plain = factorise_both(covariance, 0.0)
-    assert torch.equal(w.retry.cpu(), torch.tensor(RETRY_SHRINKAGE))
-    assert_as_good(covariance, w, plain, 0.0)
-
-
-@pytest.mark.usefixtures("fused")
-@pytest.mark.parametrize("d", [3, 64, 512])
-def test_a_channel_without_variance_is_retried_as_by_the_library(d):
-    covariance = covariance_of(4, d, condition=10.0)
-    covariance[:, d // 2] = covariance[:, :, d // 2] = 0
-    w, plain = factorise_both(covariance, 0.0)
-    assert w.retry.item() == pytest.approx(RETRY_SHRINKAGE[1])
-    assert_as_good(covariance, w, plain, 0.0)
-
-
-@pytest.mark.usefixtures("fused")
-@pytest.mark.parametrize("d", [3, 64, 512])
-def test_matrices_of_rank_one_are_whitened_at_some_level(d):
-    direction = torch.randn(3, d, 1, device=DEVICE)
-    covariance = direction @ direction.mT
-    w, _ = factorise_both(covariance, 0.0)  # a pivot within rounding of 0: whether it fails is chance
-    assert w.matrix.isfinite().all()
-    retried = w.retry > 0
-    # Errors of 2^-23 trace / d in each entry, against eigenvalues of retry trace / d.
-    allowed = 16 * 2**-23 * d**0.5 / w.retry
-    assert (residual(covariance, w, 0.0) <= allowed)[retried].all()
-
-
-@pytest.mark.usefixtures("fused")
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-@pytest.mark.parametrize("d", [1, 33, 128, 512])
-def test_a_matrix_that_is_not_finite_becomes_nan_and_its_neighbours_do_not(d, value):
-    covariance = covariance_of(4, d, condition=10.0, groups=3)
-    covariance[1, d - 1, 0] = covariance[1, 0, d - 1] = value
-    w = factorise(covariance, "cholesky", 1e-3, 5)
-    assert w.matrix[1].isnan().all()
-    assert w.retry[1] == 0
-    good = covariance[::2].contiguous()
-    assert torch.equal(w.matrix[::2], factorise(good, "cholesky", 1e-3, 5).matrix)
 
 
 # Layers, with the kernels and without

@@ -414,9 +414,7 @@ def _cross(
 Term = tuple[Tensor, Tensor, Tensor | None]
 
 
-def apply_maps(
-    out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None = None, relu: bool = False
-) -> None:
+def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None = None, relu: bool = False) -> None:
     """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`, and the larger of that and 0.
 
     Args:

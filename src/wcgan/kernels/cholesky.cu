@@ -97,10 +97,11 @@ __device__ __forceinline__ void invert_tile(const float* tile, int stride, float
     for (int c = 0; c < 8; c++) inverse[(warp * 8 + c) * S + lane] = warp * 8 + c <= lane ? a[c] : 0.0f;
 }
 
-// A float32 number as the sum of two that tensor cores read: they leave out the last 13 bits.
+// A float32 number as the sum of two of 11 bits each, both rounded, which is all of it. Tensor cores leave out the last
+// 13 bits of what they read.
 __device__ __forceinline__ void split(float x, unsigned& high, unsigned& low) {
-    high = __float_as_uint(x) & 0xffffe000u;
-    low = __float_as_uint(x - __uint_as_float(high));
+    high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
+    low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
 }
 
 __device__ __forceinline__ void multiply(float sum[4], const unsigned a[4], const unsigned b[2]) {

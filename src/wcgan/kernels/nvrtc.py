@@ -58,7 +58,9 @@ def _compile(source: str, options: Sequence[str]) -> bytes:
     try:
         array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         if nvrtc.nvrtcCompileProgram(program, len(options), array):
-            raise RuntimeError(f"NVRTC: {_read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode()}")
+            raise RuntimeError(
+                f"NVRTC: {_read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode()}"
+            )
         return _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

@@ -311,6 +311,10 @@ def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
     Each has statistics of its own, and the running ones are updated by one after the other: the result is that of a
     call for each sub-batch, in one pass. Meant for batches that need no gradient.
 
+    Args:
+        module: a layer, or a network with such layers.
+        parts: how many sub-batches a batch is; its size must be a multiple.
+
     Example:
         >>> import torch, wcgan
         >>> layer = wcgan.WhiteningColoring1d(4)
