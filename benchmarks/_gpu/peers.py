@@ -108,7 +108,7 @@ def use_autodiff(players: Players, train: TrainConfig) -> None:
 # What a kernel does, by the first pattern in its name.
 KERNELS = {
     "factorisation": r"^factorise",
-    "passes of whitening": r"^_\w+_kernel",
+    "passes of whitening": r"^(centre|cross|moments|products|fold|map)_kernel",
     "Adam": r"[Aa]dam|multi_tensor",
     "batch normalisation": r"batch_?norm|^(cudnn::)?bn_",
     "fused by the compiler": r"^triton_",

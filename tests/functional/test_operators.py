@@ -39,18 +39,26 @@ def test_factorise(whitening):
     opcheck(ops.factorise.default, (covariance, whitening, 1e-3, 3))
 
 
+@pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("whitening", WHITENINGS)
-def test_whiten_color_of_every_whitening(whitening):
+def test_whiten_color_of_every_whitening(whitening, relu):
     color, shift, index = make_coloring("class full", 4, 4)
     x, color, shift = (t.requires_grad_() for t in (make_batch(4, 4, 3), color, shift))
-    opcheck(ops.whiten_color.default, (x, color, shift, index, whitening, 1, 1e-3, 3, ""))
+    opcheck(ops.whiten_color.default, (x, color, shift, index, whitening, 1, 1e-3, 3, "", relu))
 
 
 @pytest.mark.parametrize("kind", ["none", "diagonal", "full", "class diagonal", "sample full"])
 def test_whiten_color_of_every_coloring(kind):
     color, shift, index = make_coloring(kind, 4, 4)
     x, color, shift = (t if t is None else t.requires_grad_() for t in (make_batch(4, 4, 3), color, shift))
-    opcheck(ops.whiten_color.default, (x, color, shift, index, "cholesky", 2, 1e-3, 3, ""))
+    opcheck(ops.whiten_color.default, (x, color, shift, index, "cholesky", 2, 1e-3, 3, "", False))
+
+
+@pytest.mark.parametrize("kind", ["none", "full", "class full", "sample full"])
+def test_whiten_color_of_parts(kind):
+    color, shift, index = make_coloring(kind, 4, 4)
+    x = make_batch(4, 4, 3)
+    opcheck(ops.whiten_color_parts.default, (x, color, shift, index, 2, "cholesky", 2, 1e-3, 3, "", True))
 
 
 def test_two_maps():

@@ -10,6 +10,7 @@ from tests.reference import oracle
 from torch.autograd import gradcheck, gradgradcheck
 
 from wcgan.functional import covariance_to_whitening
+from wcgan.functional.whitening import factorise
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 KINDS = (*WHITENINGS, "none")
@@ -179,3 +180,9 @@ def test_a_covariance_that_is_not_square_is_refused_with_its_shape(shape):
 def test_a_covariance_that_is_not_floating_point_is_refused(covariance):
     with pytest.raises(TypeError):
         covariance_to_whitening(covariance)
+
+
+def test_a_single_infinite_variance_becomes_nan_and_counts_as_no_retry():
+    w = factorise(torch.full((1, 1, 1), torch.inf, dtype=torch.float64), "cholesky", 1e-3, 5)
+    assert w.matrix.isnan().all()
+    assert w.retry.item() == 0

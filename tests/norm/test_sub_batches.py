@@ -158,3 +158,17 @@ def test_compiled_without_graph_breaks_it_equals_eager(name, grad):
     torch.testing.assert_close(z, wanted, **EXACT)
     torch.testing.assert_close(snapshot(compiled_layer), snapshot(layer), **EXACT)
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("parts", [0, -1])
+def test_less_than_one_sub_batch_is_refused(parts):
+    layer = wcgan.WhiteningColoring1d(3)
+    with pytest.raises(ValueError, match=f"parts={parts}"), wcgan.norm.sub_batches(layer, parts):
+        pass
+    assert layer.parts == 1
+
+
+def test_a_sub_batch_of_one_position_is_refused_as_a_batch_of_one_is():
+    layer = wcgan.WhiteningColoring1d(3)
+    with pytest.raises(ValueError, match="at least 8 positions"), wcgan.norm.sub_batches(layer, 4):
+        layer(torch.randn(4, 3))

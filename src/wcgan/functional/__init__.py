@@ -3,7 +3,8 @@
 from wcgan.functional._gpu import plain_passes
 from wcgan.functional.affine import affine
 from wcgan.functional.moments import moments
-from wcgan.functional.normalize import Statistics, compose, whiten, whiten_color, whiten_color_parts
+from wcgan.functional.normalize import Statistics, compose, whiten, whiten_color
+from wcgan.functional.parts import whiten_color_parts
 from wcgan.functional.whitening import covariance_to_whitening
 
 __all__ = [

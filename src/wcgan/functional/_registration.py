@@ -6,6 +6,7 @@ nothing breaks the graph, and the fake function tells the compiler the shapes.
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,15 +28,18 @@ def register_gradient(operator: Any, backward: Callable[..., Any], setup_context
     operator.register_autograd(_without_autocast(backward), setup_context=setup_context)
 
 
-def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Keeps an enclosing autocast from turning float32 statistics and products into half precision."""
+    kind = device.type  # asked of the common kinds by name: older compilers cannot trace the question
+    known = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)
+    return torch.autocast(kind, enabled=False) if known and torch.is_autocast_enabled(kind) else nullcontext()
 
+
+def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        device = next((a.device.type for a in args if isinstance(a, torch.Tensor)), "cpu")
-        if not torch.amp.is_autocast_available(device):
-            return function(*args, **kwargs)
-        with torch.autocast(device, enabled=False):
+        device = next((a.device for a in args if isinstance(a, torch.Tensor)), torch.device("cpu"))
+        with without_autocast(device):
             return function(*args, **kwargs)
 
     return call

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, linear
 
 from wcgan.functional._checks import check_batch, check_slots
+from wcgan.functional._registration import without_autocast
 
 
 def affine(
@@ -34,10 +35,8 @@ def affine(
     """
     check_batch(x, minimum=0)
     check_slots(x, matrix, offset, index)
-    if torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type):
-        with torch.autocast(x.device.type, enabled=False):
-            return _affine(x, matrix, offset, index, mean)
-    return _affine(x, matrix, offset, index, mean)
+    with without_autocast(x.device):
+        return _affine(x, matrix, offset, index, mean)
 
 
 def _affine(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None, mean: Tensor | None) -> Tensor:

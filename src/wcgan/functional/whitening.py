@@ -126,7 +126,8 @@ def _empty(like: Tensor) -> Tensor:
 
 def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whitening:
     if fused := cholesky_for(covariance, RETRY_SHRINKAGE):
-        return Whitening(*fused.factorise(covariance, eps, RETRY_SHRINKAGE), _empty(covariance), _empty(covariance))
+        matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
+        return Whitening(matrix, retry, _empty(covariance), _empty(covariance))
     levels = _retry_levels(covariance)
     if covariance.device.type == "cpu":
         retry = levels.new_zeros(covariance.shape[0])
@@ -144,6 +145,8 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         succeeded, first = (failed == 0).max(1)  # max returns the first of equals
         retry = levels[first]
         lower = torch.take_along_dim(lowers, first.view(-1, 1, 1, 1), 1).squeeze(1)
+    succeeded = succeeded & lower.isfinite().flatten(1).all(1)
+    retry = torch.where(succeeded, retry, 0)
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
     matrix = inverse.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)

@@ -12,308 +12,11 @@ float32. How large means are kept from cancelling depends on the type:
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
+from wcgan.kernels import programs
+
 CENTRE_ROWS = 64
-
-
-@triton.jit
-def _rows(x, slot, v, count, order, bounds, length, sn, sl, FLAT: tl.constexpr, GROUPED: tl.constexpr):
-    """Pointers to the rows v of a slot: the samples of a class, or an equal part of the batch."""
-    if GROUPED:
-        sample = tl.load(order + tl.load(bounds + slot) + v // length, mask=v < count, other=0)
-        return x + sample.to(tl.int64) * sn + (v % length) * sl
-    if FLAT:
-        return x + (slot.to(tl.int64) * count + v) * sl
-    return x + (slot.to(tl.int64) * (count // length) + v // length) * sn + (v % length) * sl
-
-
-@triton.jit
-def _centre_kernel(x, out, count, length, d, sn, sd, sl, R: tl.constexpr, BLOCK: tl.constexpr):
-    """The mean of R rows spread evenly over a part of the batch."""
-    part = tl.program_id(1)
-    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = (tl.arange(0, R).to(tl.int64) * count // R).to(tl.int32)
-    pointers = _rows(x, part, v, count, x, x, length, sn, sl, False, False)
-    values = tl.load(pointers[:, None] + columns[None, :] * sd, mask=columns[None, :] < d, other=0).to(tl.float32)
-    tl.store(out + part * d + columns, tl.sum(values, 0) / R, mask=columns < d)
-
-
-@triton.jit
-def _cross_kernel(
-    z,
-    x,
-    centre,
-    products,
-    sums,
-    order,
-    bounds,
-    count,
-    length,
-    d,
-    zn,
-    zd,
-    zl,
-    xn,
-    xd,
-    xl,
-    splits,
-    SYMMETRIC: tl.constexpr,
-    CENTRED: tl.constexpr,
-    GROUPED: tl.constexpr,
-    FLAT: tl.constexpr,
-    PRECISION: tl.constexpr,
-    D: tl.constexpr,
-    P: tl.constexpr,
-):
-    """A tile of `sum (z - a)(x - c)^T` over a share of a slot's rows, and of `sum (z - a)`; a = c where symmetric."""
-    tile, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    if SYMMETRIC:  # tiles on and below the diagonal
-        i = ((tl.sqrt(8.0 * tile + 1.0) - 1.0) * 0.5).to(tl.int32)
-        j = tile - i * (i + 1) // 2
-    else:
-        side = tl.cdiv(d, D)
-        i, j = tile // side, tile % side
-    if GROUPED:
-        count = (tl.load(bounds + slot + 1) - tl.load(bounds + slot)) * length
-    left, right = i * D + tl.arange(0, D), j * D + tl.arange(0, D)
-    in_left, in_right = left < d, right < d
-    shift_left, shift_right = tl.zeros((D,), tl.float32), tl.zeros((D,), tl.float32)
-    if CENTRED:
-        base = centre + slot * d if SYMMETRIC else centre
-        shift_right = tl.load(base + right, mask=in_right, other=0)
-        if SYMMETRIC:
-            shift_left = tl.load(base + left, mask=in_left, other=0)
-    total = tl.zeros((D, D), tl.float32)
-    column = tl.zeros((P, D), tl.float32)
-    share = tl.cdiv(tl.cdiv(count, splits), P) * P
-    first = split * share
-    last = tl.minimum(first + share, count)
-    for start in range(first, last, P):
-        v = start + tl.arange(0, P)
-        inside = v < last
-        z_rows = _rows(z, slot, v, count, order, bounds, length, zn, zl, FLAT, GROUPED)
-        x_rows = _rows(x, slot, v, count, order, bounds, length, xn, xl, FLAT, GROUPED)
-        a = tl.load(z_rows[:, None] + left[None, :] * zd, mask=inside[:, None] & in_left[None, :], other=0)
-        b = tl.load(x_rows[:, None] + right[None, :] * xd, mask=inside[:, None] & in_right[None, :], other=0)
-        if CENTRED:
-            b = tl.where(inside[:, None], b.to(tl.float32) - shift_right[None, :], 0.0).to(b.dtype)
-            if SYMMETRIC:
-                a = tl.where(inside[:, None], a.to(tl.float32) - shift_left[None, :], 0.0).to(a.dtype)
-        column += a.to(tl.float32)
-        total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
-    place = (split * tl.num_programs(2) + slot).to(tl.int64)
-    target = products + place * d * d + left[:, None] * d + right[None, :]
-    tl.store(target, total, mask=in_left[:, None] & in_right[None, :])
-    if j == 0:
-        tl.store(sums + place * d + left, tl.sum(column, 0), mask=in_left)
-
-
-@triton.jit
-def _sum_splits(parts, size, place, step, splits, at, inside, B: tl.constexpr, S: tl.constexpr):
-    """The sum over splits of B entries: `parts[split * step + place] [at]`, entries of `size` floats."""
-    total = tl.zeros((B,), tl.float32)
-    for start in range(0, splits, S):
-        split = start + tl.arange(0, S)
-        base = parts + (split * step + place).to(tl.int64) * size
-        values = tl.load(base[:, None] + at[None, :], mask=(split < splits)[:, None] & inside[None, :], other=0)
-        total += tl.sum(values, 0)
-    return total
-
-
-@triton.jit
-def _moments_kernel(
-    products,
-    sums,
-    centre,
-    mean,
-    scatter,
-    count,
-    d,
-    splits,
-    parts,
-    CENTRED: tl.constexpr,
-    B: tl.constexpr,
-    S: tl.constexpr,
-):
-    """Partial sums -> a row of the scatter about the mean, up to the diagonal, and the column that mirrors it."""
-    row, part = tl.program_id(0), tl.program_id(2)
-    columns = tl.program_id(1) * B + tl.arange(0, B)
-    inside = columns <= row
-    if tl.program_id(1) * B <= row:
-        total = _sum_splits(products, d * d, part, parts, splits, row * d + columns, inside, B, S)
-        sum_columns = _sum_splits(sums, d, part, parts, splits, columns, inside, B, S)
-        sum_row = tl.sum(tl.where(columns == row, sum_columns, 0.0))
-        if tl.program_id(1) * B + B <= row:  # the row's own sum lies in another block
-            sum_row = tl.sum(
-                _sum_splits(sums, d, part, parts, splits, row + tl.arange(0, 1), row + tl.arange(0, 1) < d, 1, S)
-            )
-        total -= sum_columns * (sum_row / count)
-        base = scatter + part.to(tl.int64) * d * d
-        tl.store(base + row * d + columns, total, mask=inside)
-        tl.store(base + columns * d + row, total, mask=inside)
-        shift = sum_columns / count
-        if CENTRED:
-            shift += tl.load(centre + part * d + columns, mask=inside, other=0)
-        tl.store(mean + part * d + columns, shift, mask=inside & (columns == row))
-
-
-@triton.jit
-def _products_kernel(
-    products, sums, mean, out, out_sums, d, splits, slots, SHIFTED: tl.constexpr, B: tl.constexpr, S: tl.constexpr
-):
-    """Partial sums -> a row of `sum z (x - mean)^T`, and its entry of `sum z`."""
-    row, slot = tl.program_id(0), tl.program_id(2)
-    columns = tl.program_id(1) * B + tl.arange(0, B)
-    inside = columns < d
-    total = _sum_splits(products, d * d, slot, slots, splits, row * d + columns, inside, B, S)
-    own = row + tl.arange(0, 1)
-    sum_row = _sum_splits(sums, d, slot, slots, splits, own, own < d, 1, S)
-    if SHIFTED:
-        total -= tl.sum(sum_row) * tl.load(mean + columns, mask=inside, other=0)
-    tl.store(out + slot.to(tl.int64) * d * d + row * d + columns, total, mask=inside)
-    tl.store(out_sums + slot * d + own, sum_row, mask=own < d)
-
-
-@triton.jit
-def _fold_kernel(
-    matrix, mean, rounded, pulls, d, sk, si, sj, slots_per_part, SHIFTED: tl.constexpr, D: tl.constexpr, K: tl.constexpr
-):
-    """Maps rounded to the batch's type, and what they make of the mean."""
-    slot = tl.program_id(1)
-    rows = tl.program_id(0) * D + tl.arange(0, D)
-    source, target = matrix + slot.to(tl.int64) * sk, rounded + slot.to(tl.int64) * d * d
-    pull = tl.zeros((D,), tl.float32)
-    for start in range(0, d, K):
-        columns = start + tl.arange(0, K)
-        inside = (rows < d)[:, None] & (columns < d)[None, :]
-        m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0)
-        m = m.to(rounded.dtype.element_ty)
-        tl.store(target + rows[:, None] * d + columns[None, :], m, mask=inside)
-        if SHIFTED:
-            centre = tl.load(mean + slot // slots_per_part * d + columns, mask=columns < d, other=0)
-            pull += tl.sum(m.to(tl.float32) * centre[None, :], 1)
-    if SHIFTED:
-        tl.store(pulls + slot * d + rows, pull, mask=rows < d)
-
-
-@triton.jit
-def _add_term(
-    acc,
-    x_rows,
-    inside,
-    sd,
-    matrix,
-    slot,
-    mean,
-    part,
-    pulls,
-    outputs,
-    d,
-    CENTRED: tl.constexpr,
-    PULLED: tl.constexpr,
-    PRECISION: tl.constexpr,
-    K: tl.constexpr,
-):
-    """acc + (x - mean) M^T, over the channels of x."""
-    base = matrix + slot.to(tl.int64) * d * d
-    for start in range(0, d, K):
-        inputs = start + tl.arange(0, K)
-        there = inputs < d
-        a = tl.load(x_rows[:, None] + inputs[None, :] * sd, mask=inside[:, None] & there[None, :], other=0)
-        if CENTRED:
-            a = (a.to(tl.float32) - tl.load(mean + part * d + inputs, mask=there, other=0)[None, :]).to(a.dtype)
-        w = tl.load(
-            base + outputs[:, None] * d + inputs[None, :], mask=(outputs < d)[:, None] & there[None, :], other=0
-        )
-        acc = tl.dot(a, tl.trans(w), acc, input_precision=PRECISION)
-    if PULLED:
-        acc -= tl.load(pulls + slot * d + outputs, mask=outputs < d, other=0)[None, :]
-    return acc
-
-
-@triton.jit
-def _map_kernel(
-    out,
-    offset,
-    x1,
-    m1,
-    mean1,
-    pulls1,
-    x2,
-    m2,
-    mean2,
-    pulls2,
-    index,
-    count,
-    length,
-    per_part,
-    per_slot,
-    d,
-    on,
-    od,
-    ol,
-    an,
-    ad,
-    al,
-    bn,
-    bd,
-    bl,
-    offset_slots,
-    slots1,
-    slots2,
-    TERMS: tl.constexpr,
-    RELU: tl.constexpr,
-    CENTRED1: tl.constexpr,
-    CENTRED2: tl.constexpr,
-    PULLED1: tl.constexpr,
-    PULLED2: tl.constexpr,
-    SLOTTED: tl.constexpr,
-    INDEXED: tl.constexpr,
-    FLAT: tl.constexpr,
-    PRECISION: tl.constexpr,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    P: tl.constexpr,
-):
-    """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample where there are slots), N channels."""
-    zero = tl.program_id(0) * 0
-    if SLOTTED:
-        tiles = tl.cdiv(length, P)
-        sample = tl.program_id(0) // tiles
-        place = (tl.program_id(0) % tiles) * P + tl.arange(0, P)
-        inside = place < length
-        v = sample * length + place
-        slot = tl.load(index + sample).to(tl.int32) if INDEXED else sample // per_slot
-        part = sample // per_part
-    else:
-        v = tl.program_id(0) * P + tl.arange(0, P)
-        inside = v < count
-        slot = zero
-        part = zero
-    outputs = tl.program_id(1) * N + tl.arange(0, N)
-    acc = tl.zeros((P, N), tl.float32)
-    rows1 = _rows(x1, zero, v, count, index, index, length, an, al, FLAT, False)
-    slot1 = tl.minimum(slot, slots1 - 1)
-    acc = _add_term(acc, rows1, inside, ad, m1, slot1, mean1, part, pulls1, outputs, d, CENTRED1, PULLED1, PRECISION, K)
-    if TERMS == 2:
-        rows2 = _rows(x2, zero, v, count, index, index, length, bn, bl, FLAT, False)
-        slot2 = tl.minimum(slot, slots2 - 1)
-        acc = _add_term(
-            acc, rows2, inside, bd, m2, slot2, mean2, part, pulls2, outputs, d, CENTRED2, PULLED2, PRECISION, K
-        )
-    base = offset + tl.minimum(slot, offset_slots - 1).to(tl.int64) * d
-    acc += tl.load(base + outputs, mask=outputs < d, other=0)[None, :]
-    if RELU:
-        acc = tl.where(acc < 0, 0.0, acc)  # NaN stays
-    rows = _rows(out, zero, v, count, index, index, length, on, ol, FLAT, False)
-    mask = inside[:, None] & (outputs < d)[None, :]
-    tl.store(rows[:, None] + outputs[None, :] * od, acc.to(out.dtype.element_ty), mask=mask)
-
-
-# From tensors to launches
-
 SUMS = {"B": 128, "S": 32, "num_warps": 4}
 OPTIONS = {
     "cross": {"D": 128, "P": 64, "num_warps": 4, "num_stages": 4},
@@ -335,10 +38,10 @@ def moments(x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
     centre = x.new_empty(parts, d, dtype=torch.float32)
     if centred:
         grid = (triton.cdiv(d, 64), parts)
-        _centre_kernel[grid](x, centre, count, length, d, *x.stride(), R=CENTRE_ROWS, BLOCK=64, num_warps=4)
+        programs.centre_kernel[grid](x, centre, count, length, d, *x.stride(), R=CENTRE_ROWS, BLOCK=64, num_warps=4)
     products, sums = _cross(x, x, centre if centred else None, parts, count, None, None, symmetric=True)
     mean, scatter = torch.empty_like(centre), centre.new_empty(parts, d, d)
-    _moments_kernel[d, triton.cdiv(d, 128), parts](
+    programs.moments_kernel[d, triton.cdiv(d, SUMS["B"]), parts](
         products, sums, centre, mean, scatter, count, d, len(products), parts, CENTRED=centred, **SUMS
     )
     return mean, scatter
@@ -358,7 +61,7 @@ def cross(z: Tensor, x: Tensor, mean: Tensor | None, slots: int, index: Tensor |
     products, sums = _cross(z, x, mean if centred else None, slots, n * length, order, bounds, symmetric=False)
     out, out_sums = products.new_empty(slots, d, d), products.new_empty(slots, d)
     shifted = mean is not None and not centred
-    _products_kernel[d, triton.cdiv(d, 128), slots](
+    programs.products_kernel[d, triton.cdiv(d, SUMS["B"]), slots](
         products, sums, mean, out, out_sums, d, len(products), slots, SHIFTED=shifted, **SUMS
     )
     return out, out_sums
@@ -387,27 +90,13 @@ def _cross(
     splits = max(1, min(_programs(x) // (tiles * slots), expected // (2 * options["P"])))
     products = x.new_empty(splits, slots, d, d, dtype=torch.float32)
     sums = x.new_empty(splits, slots, d, dtype=torch.float32)
-    _cross_kernel[tiles, splits, slots](
-        z,
-        x,
-        centre,
-        products,
-        sums,
-        order,
-        bounds,
-        count,
-        length,
-        d,
-        *z.stride(),
-        *x.stride(),
-        splits,
-        SYMMETRIC=symmetric,
-        CENTRED=centre is not None,
-        GROUPED=order is not None,
-        FLAT=order is None and _flat(z) and _flat(x),
-        PRECISION=_precision(x),
-        **options,
+    # fmt: off
+    programs.cross_kernel[tiles, splits, slots](
+        z, x, centre, products, sums, order, bounds, count, length, d, *z.stride(), *x.stride(), splits,
+        SYMMETRIC=symmetric, CENTRED=centre is not None, GROUPED=order is not None,
+        FLAT=order is None and _flat(z) and _flat(x), PRECISION=_precision(x), **options,
     )
+    # fmt: on
     return products, sums
 
 
@@ -442,41 +131,16 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
     if options["P"] * options["N"] < 128 * 128:
         options["num_warps"] = 4
     rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(n * length, options["P"])
-    _map_kernel[rows, triton.cdiv(d, options["N"])](
-        out,
-        offset.contiguous(),
-        x1,
-        m1,
-        mean1,
-        pulls1,
-        x2,
-        m2,
-        mean2,
-        pulls2,
-        index,
-        n * length,
-        length,
-        n // parts,
-        n // slots,
-        d,
-        *out.stride(),
-        *x1.stride(),
-        *x2.stride(),
-        offset.shape[0],
-        m1.shape[0],
-        m2.shape[0],
-        TERMS=len(terms),
-        RELU=relu,
-        CENTRED1=mean1 is not None,
-        CENTRED2=mean2 is not None,
-        PULLED1=pulls1 is not None,
-        PULLED2=pulls2 is not None,
-        SLOTTED=slotted,
-        INDEXED=index is not None,
-        FLAT=flat and not slotted,
-        PRECISION=_precision(out),
-        **options,
+    # fmt: off
+    programs.map_kernel[rows, triton.cdiv(d, options["N"])](
+        out, offset.contiguous(), x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index,
+        n * length, length, n // parts, n // slots, d, *out.stride(), *x1.stride(), *x2.stride(),
+        offset.shape[0], m1.shape[0], m2.shape[0],
+        TERMS=len(terms), RELU=relu, CENTRED1=mean1 is not None, CENTRED2=mean2 is not None,
+        PULLED1=pulls1 is not None, PULLED2=pulls2 is not None, SLOTTED=slotted, INDEXED=index is not None,
+        FLAT=flat and not slotted, PRECISION=_precision(out), **options,
     )
+    # fmt: on
 
 
 def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -485,19 +149,12 @@ def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tens
     after = mean is not None and dtype == torch.bfloat16
     rounded = matrix.new_empty(slots, d, d, dtype=dtype)
     pulls = matrix.new_empty(slots, d) if after else None
-    _fold_kernel[triton.cdiv(d, 16), slots](
-        matrix,
-        mean,
-        rounded,
-        pulls,
-        d,
-        *matrix.stride(),
-        slots // (1 if mean is None else mean.shape[0]),
-        SHIFTED=after,
-        D=16,
-        K=min(128, triton.next_power_of_2(d)),
-        num_warps=4,
+    # fmt: off
+    programs.fold_kernel[triton.cdiv(d, 16), slots](
+        matrix, mean, rounded, pulls, d, *matrix.stride(), slots // (1 if mean is None else mean.shape[0]),
+        SHIFTED=after, D=16, K=min(128, triton.next_power_of_2(d)), num_warps=4
     )
+    # fmt: on
     return rounded, None if after else mean, pulls
 
 

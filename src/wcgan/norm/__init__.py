@@ -1,9 +1,10 @@
 """The layers, and what is done with them in a network."""
 
-from wcgan.norm._base import WhiteningLayer, sub_batches
+from wcgan.norm._base import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d
 from wcgan.norm.convert import convert_batchnorm
 from wcgan.norm.fold import FoldedMap, fold
+from wcgan.norm.sub_batches import sub_batches
 from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d
 from wcgan.norm.variants import VARIANTS, Variant, normalization
 

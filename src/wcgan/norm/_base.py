@@ -1,19 +1,18 @@
 """What all layers share: statistics of the batch or of the past, and one affine map made from them."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm
 
 from wcgan.functional._checks import check_batch, check_groups
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import resolve_group
 from wcgan.functional.affine import affine
-from wcgan.functional.normalize import Statistics, compose, whiten_color_parts
+from wcgan.functional.normalize import Statistics, compose
+from wcgan.functional.parts import whiten_color_parts
+from wcgan.functional.standardize import batch_norm_parts
 from wcgan.functional.whitening import check_whitening, factorise
 
 
@@ -188,7 +187,8 @@ class WhiteningLayer(nn.Module):
         return _group_name(self.process_group) if self.sync else ""
 
     def _check_input(self, x: Tensor) -> None:
-        check_batch(x, minimum=2 if self._uses_batch() and not self._group() else 0)
+        parts = self.parts if self.training else 1
+        check_batch(x, minimum=2 * parts if self._uses_batch() and not self._group() else 0)
         if x.dim() not in self._ranks:
             ranks = " or ".join(f"{rank}D" for rank in self._ranks)
             raise ValueError(f"{type(self).__name__} expects a {ranks} input, got {x.dim()}D: shape {tuple(x.shape)}")
@@ -215,7 +215,7 @@ class WhiteningLayer(nn.Module):
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be taken as {parts} equal sub-batches")
         if self.whitening == "standardize" and (color is None or color.dim() == 2) and not group:
-            out, statistics = _batch_norm(x, color, shift, index, self.eps, parts)
+            out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
             out, statistics = whiten_color_parts(
@@ -274,59 +274,3 @@ def _group_name(name: str | None) -> str:
 
 # What torch.compiler.assume_constant_result does, without importing the compiler.
 _group_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """The layer computes in float32 or better whatever autocast says; its output has its input's type."""
-    kind = x.device.type  # known by name first: older compilers cannot trace the question
-    active = (kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if active else nullcontext()
-
-
-def _batch_norm(
-    x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, eps: float, parts: int
-) -> tuple[Tensor, list[Statistics]]:
-    """Standardisation with a diagonal coloring is batch normalisation: PyTorch's own does it."""
-    d, dtype = x.shape[1], compute_dtype(x)
-    shared = color is not None and color.shape[0] == 1
-    scale, bias = (t[0].to(dtype) if shared and t is not None else None for t in (color, shift))
-    outs, statistics = [], []
-    for part in x.chunk(parts):
-        mean, variance = torch.zeros(d, dtype=dtype, device=x.device), torch.zeros(d, dtype=dtype, device=x.device)
-        outs.append(batch_norm(part, mean, variance, scale, bias, training=True, momentum=1.0, eps=eps))  # fills both
-        statistics.append(Statistics(mean, variance.view(d, 1, 1), mean.new_zeros(d)))
-    out = torch.cat(outs) if parts > 1 else outs[0]
-    if color is None or shift is None or shared:
-        return out, statistics
-    if index is not None:
-        color, shift = color.index_select(0, index), shift.index_select(0, index)
-    shape = (*color.shape, *[1] * (x.dim() - 2))
-    return torch.addcmul(shift.view(shape), out, color.view(shape)).to(x.dtype), statistics
-
-
-@contextmanager
-def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
-    """Within it, whitening layers in training mode take a batch as equal consecutive sub-batches.
-
-    Each has statistics of its own, and the running ones are updated by one after the other: the result is that of a
-    call for each sub-batch, in one pass. Meant for batches that need no gradient.
-
-    Args:
-        module: a layer, or a network with such layers.
-        parts: how many sub-batches a batch is; its size must be a multiple.
-
-    Example:
-        >>> import torch, wcgan
-        >>> layer = wcgan.WhiteningColoring1d(4)
-        >>> with torch.no_grad(), wcgan.norm.sub_batches(layer, 2):
-        ...     z = layer(torch.randn(16, 4))
-    """
-    layers = [layer for layer in module.modules() if isinstance(layer, WhiteningLayer)]
-    before = [layer.parts for layer in layers]
-    for layer in layers:
-        layer.parts = parts
-    try:
-        yield
-    finally:
-        for layer, old in zip(layers, before, strict=True):
-            layer.parts = old

@@ -7,7 +7,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.norm._base import WhiteningLayer, without_autocast
+from wcgan.functional._registration import without_autocast
+from wcgan.norm._base import WhiteningLayer
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels
 from wcgan.norm.unconditional import COLORINGS, INITS, check_choice, init_shared, register_parameters
 
@@ -144,7 +145,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
                 self._labels.send(labels, self.classes)
             labels, poison = check_labels(labels, self.classes)
             poison = poison.to(x.device)
-        with without_autocast(x):
+        with without_autocast(x.device):
             return self._normalize(x, *self.coloring_slots(labels.to(x.device)), poison, relu)
 
     def extra_repr(self) -> str:

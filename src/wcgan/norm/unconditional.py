@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from wcgan.norm._base import WhiteningLayer, without_autocast
+from wcgan.functional._registration import without_autocast
+from wcgan.norm._base import WhiteningLayer
 
 COLORINGS = ("full", "diagonal", "none")
 INITS = ("glorot", "identity")
@@ -75,7 +76,7 @@ class WhiteningColoring(WhiteningLayer):
     def forward(self, x: Tensor, relu: bool = False) -> Tensor:
         """The normalised batch; with `relu`, what is negative in it replaced by 0, at no cost on a GPU."""
         self._check_input(x)
-        with without_autocast(x):
+        with without_autocast(x.device):
             return self._normalize(x, *self.coloring_slots(), relu=relu)
 
     def extra_repr(self) -> str:

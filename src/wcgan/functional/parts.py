@@ -1,0 +1,134 @@
+"""Several batches in one: equal consecutive parts, each whitened with statistics of its own."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from wcgan.functional import _passes
+from wcgan.functional._gpu import kernels_for
+from wcgan.functional._registration import register
+from wcgan.functional.normalize import Statistics, whiten_color
+from wcgan.functional.whitening import KINDS
+
+
+def whiten_color_parts(
+    x: Tensor,
+    color: Tensor | None = None,
+    shift: Tensor | None = None,
+    index: Tensor | None = None,
+    *,
+    parts: int,
+    whitening: str = "cholesky",
+    groups: int = 1,
+    eps: float = 1e-3,
+    iterations: int = 5,
+    group: str = "",
+    relu: bool = False,
+) -> tuple[Tensor, list[Statistics]]:
+    """`whiten_color` of equal consecutive parts of a batch, each with its own statistics.
+
+    On a GPU, and without gradients, all parts go through each step at once: as many factorisations side by side.
+
+    Args:
+        x: `(N, d, ...)`, N a multiple of `parts`.
+        color: as in `whiten_color`.
+        shift: as in `whiten_color`.
+        index: as in `whiten_color`.
+        parts: how many.
+        whitening: as in `whiten_color`.
+        groups: as in `whiten_color`.
+        eps: as in `whiten_color`.
+        iterations: as in `whiten_color`.
+        group: as in `whiten_color`.
+        relu: as in `whiten_color`.
+
+    Returns:
+        z like `x`, and the `Statistics` of each part.
+
+    Example:
+        >>> import torch, wcgan
+        >>> z, statistics = wcgan.functional.whiten_color_parts(torch.randn(8, 4, 5, 5), parts=2)
+        >>> z.shape, len(statistics)
+        (torch.Size([8, 4, 5, 5]), 2)
+    """
+    dtype = _passes.compute_dtype(x)
+    color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
+    options = (whitening, groups, eps, iterations, group, relu)
+    if parts == 1 or torch.is_grad_enabled():
+        results = [_whiten_color_of(*part, *options) for part in _cut(x, color, shift, index, parts)]
+        return _join([out for out, _ in results]), [statistics for _, statistics in results]
+    out, mean, covariance, retry = _whiten_color_parts(x, color, shift, index, parts, *options)
+    return out, [Statistics(*part) for part in zip(mean, covariance, retry, strict=True)]
+
+
+def _whiten_color_of(
+    x, color, shift, index, whitening, groups, eps, iterations, group, relu
+) -> tuple[Tensor, Statistics]:
+    options = {"whitening": whitening, "groups": groups, "eps": eps, "iterations": iterations, "group": group}
+    return whiten_color(x, color, shift, index, **options, relu=relu)
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _cut(
+    x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, parts: int
+) -> list[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
+    """The arguments of each part; a coloring for each sample is cut as the samples are."""
+    if parts == 1:
+        return [(x, color, shift, index)]
+    own = index is None and color is not None and color.shape[0] == x.shape[0] > 1
+    size = x.shape[0] // parts
+
+    def cut(values: Tensor | None, part: int, wanted: bool = True) -> Tensor | None:
+        return values[part * size : (part + 1) * size] if wanted and values is not None else values
+
+    return [
+        (x[part * size : (part + 1) * size], cut(color, part, own), cut(shift, part, own), cut(index, part))
+        for part in range(parts)
+    ]
+
+
+def _fake_parts(x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:
+    d, dtype = x.shape[1], _passes.compute_dtype(x)
+    shapes = ((parts, d), (parts, groups, d // groups, d // groups), (parts, groups))
+    return torch.empty_like(x), *(x.new_empty(shape, dtype=dtype) for shape in shapes)
+
+
+@register("whiten_color_parts", fake=_fake_parts)
+def _whiten_color_parts(
+    x: Tensor,
+    color: Optional[Tensor],
+    shift: Optional[Tensor],
+    index: Optional[Tensor],
+    parts: int,
+    whitening: str,
+    groups: int,
+    eps: float,
+    iterations: int,
+    group: str,
+    relu: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    n, d = x.shape[:2]
+    kernels = kernels_for(groups, d // groups, x)
+    matrices = color is None or (color.dim() == 3 and (index is not None or color.shape[0] == 1))
+    if kernels is None or group or not matrices:
+        options = (whitening, groups, eps, iterations, group, relu)
+        results = [_whiten_color_of(*part, *options) for part in _cut(x, color, shift, index, parts)]
+        mean, covariance, retry = (torch.stack(column) for column in zip(*(s for _, s in results), strict=True))
+        out = torch.empty_like(x)
+        torch.cat([part for part, _ in results], out=out)
+        return out, mean, covariance, retry
+    positions = _passes.as_positions(x)
+    mean, scatter = kernels.moments(positions, parts)
+    covariance = scatter / (x.numel() // d // parts - 1)
+    w = KINDS[whitening].factorise(covariance, eps, iterations)
+    mapping = w.matrix if color is None else (color @ w.matrix.unsqueeze(1)).flatten(0, 1)  # (parts K, d, d)
+    slots = mapping.shape[0] // parts
+    slot = None if index is None else index + torch.arange(n, device=x.device) // (n // parts) * slots
+    offset = mean.new_zeros(1, d) if shift is None else shift.repeat(parts, 1)
+    out = torch.empty_like(x)
+    kernels.apply_maps(_passes.as_positions(out), offset, [(positions, mapping, mean)], slot, relu)
+    return out, mean, covariance.unsqueeze(1), w.retry.unsqueeze(1)
