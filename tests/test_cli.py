@@ -172,7 +172,7 @@ def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_r
     assert (code, "Traceback" in err) == (0, False)
     table = [line for line in out.splitlines() if line.startswith("\u2502")]
     assert [line.split()[1] for line in table] == ["FID(classifier)", "IS(classifier)", "accuracy(classifier)"]
-    assert all("paper-10k, 50 generated against 359, 10 sets of 5" in line for line in table)
+    assert "protocol: paper-10k, 50 generated against 359, 10 sets of 5\n" in out
     assert f"torch {torch.__version__}" in out
     assert "% of digits test" in out
     line = Run(digits_run).lines()[-1]

@@ -124,10 +124,11 @@ def evaluate(
         measured = experiments.evaluate(target, config, progress)
     if not measured.first_process:
         return
-    heads, rows, facts = scores_to_rows(measured.scores)
+    heads, rows, (protocol, *facts) = scores_to_rows(measured.scores)
     table = Table(*(Column(name, overflow="fold") for name in heads))
     for row in rows:
         table.add_row(*row)
+    _say(protocol)
     out.print(table)
     for line in (*facts, *measured.notes):
         _say(line)
@@ -139,19 +140,14 @@ def evaluate(
 
 
 @app.command()
-def presets() -> None:
-    """List what can be trained by name."""
-    from wcgan.experiments import PRESETS, preset
+def presets(
+    text: Annotated[str, typer.Argument(help="List only those with this in their name or their table's.")] = "",
+) -> None:
+    """List what can be trained by name, with what it costs and what the paper reports."""
+    from wcgan.experiments.listing import presets_to_lines
 
-    table = Table(Column("preset", no_wrap=True), "normalization", "generator", "discriminator", "iterations")
-    for name in PRESETS:
-        config = preset(name)
-        g, d = config.generator, config.discriminator
-        critic = f"{d.kind}, {d.head}" + (", SN" if d.spectral_norm else ", GP")
-        table.add_row(
-            name, g.normalization, f"{g.kind} {g.resolution}x{g.resolution}", critic, f"{config.train.iterations:,}"
-        )
-    out.print(table)
+    for line in presets_to_lines(text):
+        _say(line)
 
 
 @app.command()

@@ -3,35 +3,71 @@
 from dataclasses import replace
 
 import pytest
+import torch
+from tests.nets.cases import count
 
 from wcgan.experiments import DEFAULT, PRESETS, configure, preset
 from wcgan.nets import ARCHITECTURES, build_discriminator, build_generator
-from wcgan.train import Config, override
+from wcgan.norm import VARIANTS, Variant
+from wcgan.norm._base import WhiteningLayer
+from wcgan.train import Config
 from wcgan.train.iteration import learning_rate
 
 HINGE, WGAN = ("hinge", 0.0), ("wasserstein", 10.0)
 RESNET, DCGAN = (5, 64, 128), (1, 64, 64)
-LINEAR, CONSTANT = (2e-4, "linear"), (2e-4, "constant")
-# From the paper's appendix on implementation details, row by row:
-# iterations, (discriminator updates, their batch, the generator's batch), (learning rate, schedule), (loss, penalty).
+LINEAR, CONSTANT, DROP = (2e-4, "linear", None), (2e-4, "constant", None), (2e-4, "drop", 30_000)
+CIFAR = ("cifar10", "cifar100")
+WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC", "WC")
+CWC_ABLATION = ("cBN", "c-std-C", "c-std-C_sa", "cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa")
+# From the paper's appendix on implementation details, row by row: iterations,
+# (discriminator updates, their batch, the generator's batch), (learning rate, schedule, its drop), (loss, penalty).
 PROTOCOLS = {
-    "cifar10/WC GP + ResNet": (100_000, RESNET, LINEAR, WGAN),
-    "cifar10/WC SN + DCGAN": (100_000, DCGAN, LINEAR, HINGE),
-    "cifar10/WC SN + ResNet": (50_000, RESNET, LINEAR, HINGE),
-    "stl10/WC SN + DCGAN": (200_000, DCGAN, LINEAR, HINGE),
-    "stl10/WC SN + ResNet": (100_000, RESNET, LINEAR, HINGE),
-    "cifar10/cWC GP + ACGAN": (100_000, RESNET, LINEAR, WGAN),
-    "cifar100/cWC GP + ACGAN": (100_000, RESNET, LINEAR, WGAN),
-    "cifar10/cWC SN + Proj. Discr.": (50_000, RESNET, LINEAR, HINGE),
-    "cifar100/cWC SN + Proj. Discr.": (50_000, RESNET, LINEAR, HINGE),
+    **{f"cifar10/{row}GP + ResNet": (100_000, RESNET, LINEAR, WGAN) for row in ("", "WC ")},
+    **{f"cifar10/{row}SN + DCGAN": (100_000, DCGAN, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"cifar10/{row}SN + ResNet": (50_000, RESNET, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"stl10/{row}GP + ResNet": (100_000, RESNET, LINEAR, WGAN) for row in ("", "WC ")},
+    **{f"stl10/{row}SN + DCGAN": (200_000, DCGAN, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"stl10/{row}SN + ResNet": (100_000, RESNET, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"cifar10/{row}": (50_000, RESNET, LINEAR, HINGE) for row in WC_ABLATION},
+    **{f"{d}/{row}GP + ACGAN": (100_000, RESNET, LINEAR, WGAN) for d in CIFAR for row in ("", "cWC ", "cWC_sa ")},
+    **{
+        f"{d}/{row}SN + Proj. Discr.": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in ("", "cWC ", "cWC_sa ")
+    },
+    "cifar10/cWC SN + Proj. Discr. drop": (31_000, RESNET, DROP, HINGE),
+    **{f"{d}/{row}": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in CWC_ABLATION},
     "tiny-imagenet/cWC SN + Proj. Discr.": (100_000, RESNET, LINEAR, HINGE),
-    "imagenet/cWC_sa SN + Proj. Discr.": (450_000, RESNET, (5e-4, "linear"), HINGE),
-    "mnist/WC": (5_000, RESNET, CONSTANT, HINGE),
-    "mnist/cWC": (5_000, RESNET, CONSTANT, HINGE),
-    "fashion-mnist/WC": (20_000, RESNET, LINEAR, HINGE),
-    "fashion-mnist/cWC": (20_000, RESNET, LINEAR, HINGE),
+    **{f"tiny-imagenet/{row}": (100_000, RESNET, LINEAR, HINGE) for row in ("cBN", "cWC", "cWC_sa")},
+    "imagenet/SN + Proj. Discr.": (450_000, RESNET, LINEAR, HINGE),
+    "imagenet/cWC_sa SN + Proj. Discr.": (450_000, RESNET, (5e-4, "linear", None), HINGE),
+    **{f"mnist/{row}": (5_000, RESNET, CONSTANT, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
+    **{f"fashion-mnist/{row}": (20_000, RESNET, LINEAR, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
 }
 DIGITS = ("digits/cWC", "digits/cWC_sa", "digits/cBN")
+# Row of results -> the row of architectures that it shares, but for its normalisation.
+SHARED = {
+    **{f"{d}/SN + {net}": (f"{d}/WC SN + {net}", "BN") for d in ("cifar10", "stl10") for net in ("ResNet", "DCGAN")},
+    "cifar10/GP + ResNet": ("cifar10/WC GP + ResNet", "BN"),
+    **{f"cifar10/{row}": ("cifar10/WC SN + ResNet", row) for row in WC_ABLATION},
+    **{f"{d}/GP + ACGAN": (f"{d}/cWC GP + ACGAN", "cBN") for d in CIFAR},
+    **{f"{d}/cWC_sa GP + ACGAN": (f"{d}/cWC GP + ACGAN", "cWC_sa") for d in CIFAR},
+    **{f"{d}/cWC_sa SN + Proj. Discr.": (f"{d}/cWC SN + Proj. Discr.", "cWC_sa") for d in CIFAR},
+    "cifar10/cWC SN + Proj. Discr. drop": ("cifar10/cWC SN + Proj. Discr.", "cWC"),
+    **{f"{d}/{row}": (f"{d}/cWC SN + Proj. Discr.", row) for d in CIFAR for row in CWC_ABLATION},
+    **{f"tiny-imagenet/{row}": ("tiny-imagenet/cWC SN + Proj. Discr.", row) for row in ("cBN", "cWC", "cWC_sa")},
+    **{f"{d}/{c}BN": (f"{d}/{c}WC", f"{c}BN") for d in ("mnist", "fashion-mnist") for c in ("", "c")},
+}
+LAST = {
+    "cBN": "BN",
+    **dict.fromkeys(("c-std-C", "c-std-C_sa"), "std-C"),
+    **dict.fromkeys(("cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa"), "WC"),
+    **{name: name for name in ("BN", *WC_ABLATION)},
+}
+
+
+def parts(layer):
+    """The variant that a layer is."""
+    soft = getattr(layer, "dictionary", None) is not None
+    return Variant(layer.whitening, layer.coloring, getattr(layer, "shared", None), soft)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -42,8 +78,7 @@ def test_every_preset_is_a_config_with_its_name(name):
     assert config.data.name == name.partition("/")[0]
 
 
-def test_there_is_a_protocol_for_every_architecture():
-    assert set(PROTOCOLS) == set(ARCHITECTURES)
+def test_there_is_a_protocol_for_every_row():
     assert set(PRESETS) == set(PROTOCOLS) | set(DIGITS)
 
 
@@ -53,7 +88,7 @@ def test_a_row_is_trained_as_the_paper_says(name):
     iterations, updates, rate, loss = PROTOCOLS[name]
     assert train.iterations == iterations
     assert (train.critic_steps, train.batch, train.generator_batch) == updates
-    assert (train.learning_rate, train.schedule) == rate
+    assert (train.learning_rate, train.schedule, train.drop_at) == rate
     assert (train.loss, train.gradient_penalty) == loss
 
 
@@ -65,10 +100,70 @@ def test_every_row_has_the_papers_adam_class_weights_and_no_average(name):
     assert train.ema == 0
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_row_has_the_networks_of_its_table(name):
     config = preset(name)
     assert (config.generator, config.discriminator) == ARCHITECTURES[name]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_row_with_another_normalisation_differs_in_nothing_else(name):
+    architecture, normalization = SHARED[name]
+    config, (generator, discriminator) = preset(name), ARCHITECTURES[architecture]
+    assert config.generator == replace(generator, normalization=normalization)
+    assert config.discriminator == discriminator
+
+
+@pytest.mark.parametrize("dataset", CIFAR)
+def test_the_published_projection_discriminator_has_the_opposite_ratio_of_filters_and_cbn(dataset):
+    published, ours = preset(f"{dataset}/SN + Proj. Discr."), preset(f"{dataset}/cBN")
+    assert published.generator == replace(ours.generator, widths=(256, 256, 256))
+    assert published.discriminator == replace(ours.discriminator, widths=(128, 128, 128, 128))
+    assert published.train == ours.train
+
+
+@pytest.mark.parametrize(("row", "normalization"), [("WC GP + ResNet", "WC"), ("GP + ResNet", "BN")])
+def test_stl10_has_the_networks_of_cifar10_on_a_larger_grid(row, normalization):
+    config, (generator, discriminator) = preset(f"stl10/{row}"), ARCHITECTURES["cifar10/WC GP + ResNet"]
+    assert config.generator == replace(generator, base=6, normalization=normalization)
+    assert config.discriminator == replace(discriminator, resolution=48)
+
+
+def test_imagenets_baseline_has_a_generator_of_its_own_and_the_same_discriminator():
+    baseline, ours = preset("imagenet/SN + Proj. Discr."), preset("imagenet/cWC_sa SN + Proj. Discr.")
+    assert baseline.discriminator == ours.discriminator
+    assert baseline.generator == replace(ours.generator, widths=(1024, 512, 256, 128, 64), normalization="cBN")
+    with torch.device("meta"):
+        generator = build_generator(baseline.generator)
+    assert count(generator) == 41_996_931
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("cifar10/WC", "cifar10/WC SN + ResNet"),
+        *((f"{dataset}/{row}", f"{dataset}/{row} SN + Proj. Discr.") for dataset in CIFAR for row in ("cWC", "cWC_sa")),
+        ("tiny-imagenet/cWC", "tiny-imagenet/cWC SN + Proj. Discr."),
+    ],
+)
+def test_a_run_that_has_two_names_is_one_config(name, other):
+    assert replace(preset(name), preset=None) == replace(preset(other), preset=None)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_networks_have_the_normalisation_of_their_row_and_its_partner_at_the_end(name):
+    config = preset(name)
+    with torch.device("meta"):  # spectral normalisation, which has no parameters, takes long to set up there
+        generator = build_generator(config.generator)
+        discriminator = build_discriminator(replace(config.discriminator, spectral_norm=False))
+    assert count(generator) > 0
+    assert count(discriminator) > 0
+    layers = [m for m in generator.modules() if isinstance(m, WhiteningLayer)]
+    variants = [parts(layer) for layer in layers]
+    inner = VARIANTS[config.generator.normalization]
+    last = VARIANTS[LAST[config.generator.normalization]]
+    per_block = 2 if config.generator.kind == "resnet" else 1
+    assert variants == [inner] * per_block * len(config.generator.widths) + [last]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -78,10 +173,12 @@ def test_spectral_norm_goes_with_hinge_and_a_penalty_with_wasserstein(name):
     assert (config.train.gradient_penalty > 0) == (config.train.loss == "wasserstein")
 
 
-def test_the_schedule_of_the_state_of_the_art_row_can_be_set():
-    settings = ["train.schedule=drop", "train.drop_at=30000", "train.iterations=31000"]
-    train = override(preset("cifar10/cWC SN + Proj. Discr."), settings).train
-    assert [learning_rate(train, i) for i in (0, 29_999, 30_000, 30_999)] == pytest.approx([2e-4, 2e-4, 2e-5, 2e-5])
+def test_the_state_of_the_art_row_differs_in_nothing_but_its_schedule():
+    config, other = preset("cifar10/cWC SN + Proj. Discr. drop"), preset("cifar10/cWC SN + Proj. Discr.")
+    rates = [learning_rate(config.train, i) for i in (0, 29_999, 30_000, 30_999)]
+    assert rates == pytest.approx([2e-4, 2e-4, 2e-5, 2e-5])
+    same = replace(config.train, iterations=50_000, schedule="linear", drop_at=None)
+    assert replace(config, train=same, preset=other.preset) == other
 
 
 @pytest.mark.parametrize("name", DIGITS)
@@ -96,7 +193,7 @@ def test_presets_of_the_digits_differ_in_nothing_but_the_normalisation(name):
 def test_networks_of_the_digits_are_small_enough_for_a_laptop(name):
     config = preset(name)
     networks = build_generator(config.generator), build_discriminator(config.discriminator)
-    assert sum(p.numel() for network in networks for p in network.parameters()) < 300_000
+    assert sum(map(count, networks)) < 300_000
     assert config.generator.resolution == 16
 
 
@@ -105,9 +202,9 @@ def test_the_default_is_a_preset():
     assert DEFAULT in PRESETS
 
 
-def test_an_unknown_preset_is_said_with_those_there_are():
+def test_an_unknown_preset_is_said_with_the_nearest():
     with pytest.raises(
-        ValueError, match=r"unknown preset 'digits/WC'; `wcgan presets` lists them: digits/cWC, .*mnist"
+        ValueError, match=r"unknown preset 'digits/WC'; `wcgan presets` lists them; the nearest are digits/cWC, .*"
     ):
         preset("digits/WC")
 

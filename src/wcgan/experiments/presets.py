@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
+from wcgan.experiments.paper import TABLES
 from wcgan.nets import ARCHITECTURES, DiscriminatorConfig, GeneratorConfig
 from wcgan.train.config import Config, DataConfig, TrainConfig, override
 
@@ -44,26 +46,85 @@ _LENGTHS: dict[str, dict[str, Any]] = {
     "stl10/WC SN + ResNet": {"iterations": 100_000},
     "stl10/WC SN + DCGAN": {"iterations": 200_000},
     "tiny-imagenet/cWC SN + Proj. Discr.": {"iterations": 100_000},
+    "imagenet/SN + Proj. Discr.": {"iterations": 450_000},
     "imagenet/cWC_sa SN + Proj. Discr.": {"iterations": 450_000, "learning_rate": 5e-4},
+    "cifar10/cWC SN + Proj. Discr. drop": {"iterations": 31_000, "schedule": "drop", "drop_at": 30_000},
 }
 
 
-def paper(name: str) -> Config:
-    """A row of the paper's tables of architectures, trained by its protocol."""
-    dataset, _, row = name.partition("/")
-    protocol = next((p for p in _PROTOCOLS if p in row), "SN")
-    generator, discriminator = ARCHITECTURES[name]
-    return Config(
-        DataConfig(name=dataset),
-        generator,
-        discriminator,
-        replace(_PROTOCOLS[protocol], checkpoint_every=1000, sample_every=1000, **_LENGTHS.get(name, {})),
+def _wide_generator(classes: int) -> tuple[GeneratorConfig, DiscriminatorConfig]:
+    """SN + Proj. Discr. as it was published: 256 filters against 128, where the paper has 128 against 256."""
+    return (
+        GeneratorConfig(widths=(256,) * 3, normalization="cBN", classes=classes),
+        DiscriminatorConfig(widths=(128,) * 4, head="projection", classes=classes),
     )
 
 
+_NETWORKS: dict[str, tuple[GeneratorConfig, DiscriminatorConfig]] = {
+    **ARCHITECTURES,
+    # Rows of results that the paper's tables of architectures leave out.
+    "stl10/WC GP + ResNet": (
+        replace(ARCHITECTURES["cifar10/WC GP + ResNet"][0], base=6),
+        replace(ARCHITECTURES["cifar10/WC GP + ResNet"][1], resolution=48),
+    ),
+    "cifar10/SN + Proj. Discr.": _wide_generator(10),
+    "cifar100/SN + Proj. Discr.": _wide_generator(100),
+    "imagenet/SN + Proj. Discr.": (
+        GeneratorConfig(widths=(1024, 512, 256, 128, 64), normalization="cBN", classes=1000),
+        ARCHITECTURES["imagenet/cWC_sa SN + Proj. Discr."][1],
+    ),
+}
+_CIFAR = ("cifar10", "cifar100")
+_WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC", "WC")
+_CWC_ABLATION = (
+    *("cBN", "c-std-C", "c-std-C_sa"),
+    *("cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa"),
+)
+# Row -> the row whose networks and training it shares, and the normalisation of its own generator.
+_VARIATIONS: dict[str, tuple[str, str]] = {
+    **{
+        f"{data}/{row}": (f"{data}/WC {row}", "BN")
+        for data in ("cifar10", "stl10")
+        for row in ("GP + ResNet", "SN + DCGAN", "SN + ResNet")
+    },
+    **{f"{data}/GP + ACGAN": (f"{data}/cWC GP + ACGAN", "cBN") for data in _CIFAR},
+    **{
+        f"{data}/cWC_sa {row}": (f"{data}/cWC {row}", "cWC_sa")
+        for data in _CIFAR
+        for row in ("GP + ACGAN", "SN + Proj. Discr.")
+    },
+    "cifar10/cWC SN + Proj. Discr. drop": ("cifar10/cWC SN + Proj. Discr.", "cWC"),
+    # The ablations, and Tiny ImageNet's table, leave the framework out of their rows' names.
+    **{f"cifar10/{name}": ("cifar10/WC SN + ResNet", name) for name in _WC_ABLATION},
+    **{f"{data}/{name}": (f"{data}/cWC SN + Proj. Discr.", name) for data in _CIFAR for name in _CWC_ABLATION},
+    **{f"tiny-imagenet/{n}": ("tiny-imagenet/cWC SN + Proj. Discr.", n) for n in ("cBN", "cWC", "cWC_sa")},
+    **{f"{data}/{n}BN": (f"{data}/{n}WC", f"{n}BN") for data in ("mnist", "fashion-mnist") for n in ("", "c")},
+}
+
+
+def row_to_config(name: str) -> Config:
+    """A row of the paper's tables, of results or of architectures, trained by its protocol."""
+    shared, normalization = _VARIATIONS.get(name, (name, None))
+    dataset, _, row = shared.partition("/")
+    protocol = next((p for p in _PROTOCOLS if p in row), "SN")
+    generator, discriminator = _NETWORKS[shared]
+    return Config(
+        DataConfig(name=dataset),
+        replace(generator, normalization=normalization or generator.normalization),
+        discriminator,
+        replace(
+            _PROTOCOLS[protocol],
+            checkpoint_every=1000,
+            sample_every=1000,
+            **_LENGTHS.get(name, _LENGTHS.get(shared, {})),
+        ),
+    )
+
+
+_ROWS = (*(row.preset for table in TABLES.values() for row in table.rows), *ARCHITECTURES)
 PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in ("cWC", "cWC_sa", "cBN")},  # type: ignore[misc]
-    **{name: (lambda name=name: paper(name)) for name in ARCHITECTURES},  # type: ignore[misc]
+    **{name: (lambda name=name: row_to_config(name)) for name in _ROWS},  # type: ignore[misc]
 }
 
 
@@ -77,5 +138,6 @@ def configure(name: str, data: str | None = None, strict: bool = False, settings
 def preset(name: str) -> Config:
     """A preset's config, by its name."""
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them: {', '.join(PRESETS)}")
+        near = ", ".join(get_close_matches(name, PRESETS, cutoff=0))
+        raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")
     return replace(PRESETS[name](), preset=name)

@@ -1,4 +1,4 @@
-"""One evaluation as the terminal shows it: every figure with its protocol."""
+"""One evaluation as the terminal shows it: its protocol, and a table of figures."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from wcgan.report.comparison import evaluation_to_text, protocol_to_sentence
 from wcgan.report.figures import duration, is_number
 from wcgan.report.reading import Record
 
-HEADS = ("score", "value", "protocol", "images", "seed")
+HEADS = ("score", "value", "images", "seed")
 
 
 def scores_to_rows(scores: Record) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """The heads and the rows of a table, and the sentences below it.
+    """The heads and the rows of a table that fits 80 columns, and the sentences around it: the protocol is the first.
 
     Example:
         >>> protocol = {"name": "all", "reference": {"images": 9, "of": 9, "dataset": "cats", "split": "train"}}
         >>> scores_to_rows({"FID": 12.5, "protocol": protocol | {"generated": 8, "seed": 1}, "seconds": 3.2})[1]
-        [('FID', '12.50', 'all', '8 against 9', '1')]
+        [('FID', '12.50', '8 against 9', '1')]
     """
     protocol = scores["protocol"]
     names = [name for name, value in scores.items() if is_number(value) and name != "seconds"]
     rows: list[tuple[str, ...]] = [
-        (name, evaluation_to_text(scores, name), protocol["name"], _images(name, protocol), str(protocol["seed"]))
-        for name in names
+        (name, evaluation_to_text(scores, name), _images(name, protocol), str(protocol["seed"])) for name in names
     ]
     facts = {key: value for key, value in protocol.items() if key not in ("name", "std", "seed", "scored")}
     versions = ", ".join(f"{name} {version}" for name, version in scores.get("versions", {}).items())
     cost = ", ".join(filter(None, [duration(scores.get("seconds")), scores.get("device"), versions]))
-    return HEADS, rows, [protocol_to_sentence(facts, []), cost]
+    return HEADS, rows, [f"protocol: {protocol['name']}", protocol_to_sentence(facts, []), cost]
 
 
 def _images(name: str, protocol: Record) -> str:
