@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 
 try:
     import typer
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Column, Table
 except ImportError:
@@ -177,7 +178,8 @@ def compare(
 
     records = read_runs(runs)
     scores = score_names(records)
-    table = Table(*(Column(name, overflow="fold") for name in ("run", "variant", "iterations", *scores)))
+    columns = [Column(name, overflow="fold") for name in ("run", "variant", "iterations")]
+    table = Table(*columns, *(Column(name, no_wrap=True) for name in scores), box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for record in records:
         figures = [score_to_text(record, name) for name in scores]
         table.add_row(record.name, record.variant, str(record.iteration), *figures)
