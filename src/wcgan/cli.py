@@ -179,7 +179,8 @@ def compare(
     records = read_runs(runs)
     scores = score_names(records)
     columns = [Column(name, overflow="fold") for name in ("run", "variant", "iterations")]
-    table = Table(*columns, *(Column(name, no_wrap=True) for name in scores), box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    columns += [Column(name, no_wrap=True) for name in scores]
+    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for record in records:
         figures = [score_to_text(record, name) for name in scores]
         table.add_row(record.name, record.variant, str(record.iteration), *figures)
