@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wcgan.evaluate.ranks import total_over_ranks
 from wcgan.train.parallel import Rank
 
 
@@ -75,12 +74,12 @@ class RunningMoments:
         if rank.count == 1:
             return
         own, mean = self.count, self.mean
-        sums = total_over_ranks(torch.cat([mean * own, mean.new_tensor([own])]), rank)
+        sums = rank.total(torch.cat([mean * own, mean.new_tensor([own])]))
         self.count = round(float(sums[-1]))
         self.mean = sums[:-1] / max(1, self.count)
         difference = mean - self.mean
         # as in `update`: what each process has, and the scatter of its mean around the common one
-        self.scatter = total_over_ranks(self.scatter + difference.outer(difference) * own, rank)
+        self.scatter = rank.total(self.scatter + difference.outer(difference) * own)
 
     def moments(self) -> Moments:
         """Mean, and covariance with 1 / (n - 1).

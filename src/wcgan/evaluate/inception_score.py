@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wcgan.evaluate.ranks import total_over_ranks
 from wcgan.train.parallel import Rank
 
 
@@ -78,7 +77,7 @@ class RunningInceptionScore:
 
     def share(self, rank: Rank) -> None:
         """Every process's predictions become those of all processes."""
-        self.sums = total_over_ranks(self.sums, rank)
+        self.sums = rank.total(self.sums)
 
     def score(self) -> tuple[float, float]:
         """Mean and standard deviation over the sets."""

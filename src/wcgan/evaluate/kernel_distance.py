@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wcgan.evaluate.ranks import total_over_ranks
 from wcgan.train.parallel import Rank
 from wcgan.train.randomness import generator_for
 
@@ -63,7 +62,7 @@ def kernel_distance(
         generator = generator_for(seed, "kernel distance", number)
         chosen = [torch.randperm(len(each), generator=generator)[:size].to(each.device) for each in (first, second)]
         values[number] = unbiased_discrepancy(first[chosen[0]].double(), second[chosen[1]].to(first.device).double())
-    values = total_over_ranks(values, rank)
+    values = rank.total(values)
     return float(values.mean()), float(values.std(correction=0))
 
 

@@ -11,7 +11,6 @@ from wcgan.evaluate.features import Features
 from wcgan.evaluate.frechet import RunningMoments
 from wcgan.evaluate.inception_score import RunningInceptionScore
 from wcgan.evaluate.protocol import Plan
-from wcgan.evaluate.ranks import total_over_ranks
 from wcgan.train.parallel import Rank
 
 
@@ -57,8 +56,8 @@ class Meter:
         if self.score is not None:
             self.score.share(rank)
         if self.kept is not None:
-            self.kept = total_over_ranks(self.kept, rank)
-        self.matches = total_over_ranks(self.matches, rank)
+            self.kept = rank.total(self.kept)
+        self.matches = rank.total(self.matches)
 
     @property
     def accuracy(self) -> float | None:

@@ -54,23 +54,21 @@ def whiten_color_parts(
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
-    options = (whitening, groups, eps, iterations, group, relu)
+    arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
     if parts == 1 or torch.is_grad_enabled():
-        results = [_whiten_color_of(*part, *options) for part in _cut(x, color, shift, index, parts)]
-        return _join([out for out, _ in results]), [statistics for _, statistics in results]
-    out, mean, covariance, retry = _whiten_color_parts(x, color, shift, index, parts, *options)
+        outs, statistics = _one_after_another(*arguments)
+        return outs[0] if parts == 1 else torch.cat(outs), statistics
+    out, mean, covariance, retry = _whiten_color_parts(*arguments)
     return out, [Statistics(*part) for part in zip(mean, covariance, retry, strict=True)]
 
 
-def _whiten_color_of(
-    x, color, shift, index, whitening, groups, eps, iterations, group, relu
-) -> tuple[Tensor, Statistics]:
+def _one_after_another(
+    x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu
+) -> tuple[list[Tensor], list[Statistics]]:
+    """`whiten_color` of each part."""
     options = {"whitening": whitening, "groups": groups, "eps": eps, "iterations": iterations, "group": group}
-    return whiten_color(x, color, shift, index, **options, relu=relu)
-
-
-def _join(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    results = [whiten_color(*part, **options, relu=relu) for part in _cut(x, color, shift, index, parts)]
+    return [out for out, _ in results], [statistics for _, statistics in results]
 
 
 def _cut(
@@ -115,12 +113,10 @@ def _whiten_color_parts(
     kernels = kernels_for(groups, d // groups, x)
     matrices = color is None or (color.dim() == 3 and (index is not None or color.shape[0] == 1))
     if kernels is None or group or not matrices:
-        options = (whitening, groups, eps, iterations, group, relu)
-        results = [_whiten_color_of(*part, *options) for part in _cut(x, color, shift, index, parts)]
-        mean, covariance, retry = (torch.stack(column) for column in zip(*(s for _, s in results), strict=True))
-        out = torch.empty_like(x)
-        torch.cat([part for part, _ in results], out=out)
-        return out, mean, covariance, retry
+        arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
+        outs, statistics = _one_after_another(*arguments)
+        mean, covariance, retry = (torch.stack(column) for column in zip(*statistics, strict=True))
+        return torch.cat(outs, out=torch.empty_like(x)), mean, covariance, retry
     positions = _passes.as_positions(x)
     mean, scatter = kernels.moments(positions, parts)
     covariance = scatter / (x.numel() // d // parts - 1)

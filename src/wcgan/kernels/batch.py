@@ -10,11 +10,17 @@ float32. How large means are kept from cancelling depends on the type:
   taken in float32 from the rounded M, so that the rounding of M acts on x - mu alone.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 import triton
 from torch import Tensor
 
 from wcgan.kernels import programs
+
+Result = TypeVar("Result")
 
 CENTRE_ROWS = 64
 SUMS = {"B": 128, "S": 32, "num_warps": 4}
@@ -24,12 +30,24 @@ OPTIONS = {
 }
 
 
+def _on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Triton launches on the current device; a batch may lie on another."""
+
+    @functools.wraps(function)
+    def call(batch: Tensor, *args: Any, **kwargs: Any) -> Result:
+        with torch.cuda.device_of(batch):
+            return function(batch, *args, **kwargs)
+
+    return call
+
+
 def supports(x: Tensor) -> bool:
     """Whether the kernels take this batch `(N, d, ...)`: at most 1024 channels, on a GPU with bfloat16 units."""
     known = x.dtype in (torch.bfloat16, torch.float16, torch.float32)
     return known and x.shape[1] <= 1024 and torch.cuda.get_device_capability(x.device) >= (8, 0)
 
 
+@_on_its_device
 def moments(x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
     """Means `(parts, d)` and scatters `(parts, d, d)` of equal consecutive parts of a batch `(N, d, L)`."""
     n, d, length = x.shape
@@ -47,6 +65,7 @@ def moments(x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
     return mean, scatter
 
 
+@_on_its_device
 def cross(z: Tensor, x: Tensor, mean: Tensor | None, slots: int, index: Tensor | None) -> tuple[Tensor, Tensor]:
     """`sum z_n (x_n - mean)^T` of each slot, `(K, d, d)`, and `sum z_n`, `(K, d)`."""
     n, d, length = x.shape
@@ -103,6 +122,7 @@ def _cross(
 Term = tuple[Tensor, Tensor, Tensor | None]
 
 
+@_on_its_device
 def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None = None, relu: bool = False) -> None:
     """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`, and the larger of that and 0.
 

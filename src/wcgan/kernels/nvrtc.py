@@ -16,7 +16,7 @@ NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 
 
 def compile_kernel(source: str, name: str, device: int, shared_memory: int) -> Callable[..., None]:
-    """Compiles a kernel for a device.
+    """Compiles a kernel for a device; the host waits for it.
 
     Returns:
         `launch(grid, block, *arguments)`, on the current stream; arguments are tensors, ints and floats (as float32).
@@ -39,7 +39,9 @@ def compile_kernel(source: str, name: str, device: int, shared_memory: int) -> C
         values = [_c_value(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        _check(driver, driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared_memory, stream, pointers, None))
+        with torch.cuda.device(device):
+            result = driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared_memory, stream, pointers, None)
+        _check(driver, result)
 
     return launch
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-LONGEST_WAIT = timedelta(hours=1)  # for the first process, which evaluates alone
+LONGEST_WAIT = timedelta(hours=1)  # for the first process, which may have a classifier to train
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,17 @@ class Rank:
         for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def mean(self, value: Tensor) -> Tensor:
-        """The mean over processes of a scalar for the log."""
+    def total(self, value: Tensor) -> Tensor:
+        """The sum of every process's tensor, on every process."""
         if self.count == 1:
             return value
         total = value.clone()
         dist.all_reduce(total)
-        return total / self.count
+        return total
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean over processes of a scalar for the log."""
+        return self.total(value) / self.count
 
     def any(self, flag: bool) -> bool:
         """Whether any process raises its flag: a signal may reach only one of them. It waits for no GPU."""
