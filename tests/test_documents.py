@@ -71,6 +71,13 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
     assert not broken
 
 
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_no_formula_is_broken_over_lines_and_left_as_it_is_written(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    lines = [re.sub(r"`[^`]*`", "", line).replace("$$", "") for line in text.splitlines()]
+    assert not [line for line in lines if line.count("$") % 2]
+
+
 @pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "docs/idea.md"], ids=name)
 def test_table_has_every_variant(path: Path) -> None:
     row = re.compile(r"^\| `([\w-]+)` \| (?:cholesky|zca|newton|standardize|none)\b", re.MULTILINE)
