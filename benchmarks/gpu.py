@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import platform
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ import wcgan
 from _gpu.bench import QUICK, Bench, Sizes
 from _gpu.parts import measure_factorisation, measure_inference, measure_iterations, measure_layers, measure_runs
 from _gpu.table import print_table
+from wcgan.train.commit import find_commit
 
 PARTS = ("factorisation", "layers", "iterations", "inference", "runs")
 
@@ -47,7 +47,6 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=2000, help="of each run")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets lie, for the runs")
     parser.add_argument("--inception-weights", type=Path, metavar="FILE", help="for FID; without, losses alone")
-    parser.add_argument("--commit", help="of the code; asked of git by default")
     parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file, added to where it is there")
     chosen = parser.parse_args(arguments)
     if chosen.device == "cuda" and not torch.cuda.is_available():
@@ -62,17 +61,6 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         if there not in (None, here):
             parser.error(f"--out {chosen.out} has figures of {there}, and this is {here}: name another file")
     return chosen
-
-
-def find_commit() -> str:
-    """The commit of the working tree, with a word where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        return subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -90,7 +78,7 @@ def describe(device: str) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> None:
     chosen = parse_arguments(arguments)
     bench = Bench(
-        chosen.device, QUICK if chosen.quick else Sizes(), chosen.out, chosen.seconds, chosen.commit or find_commit()
+        chosen.device, QUICK if chosen.quick else Sizes(), chosen.out, chosen.seconds, find_commit() or "unknown"
     )
     bench.report |= {**chosen.report, **describe(chosen.device), "commit": bench.commit}
     measure: dict[str, Callable[[], None]] = {

@@ -32,6 +32,7 @@ def train(
     strict: Annotated[bool, typer.Option("--strict", help="A broken image is fatal.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
     evaluate_every: Annotated[int | None, typer.Option(help="Iterations between evaluations; 0 for the last.")] = None,
+    stop_at: Annotated[int | None, typer.Option(help="Stop at this iteration, to be gone on with.")] = None,
 ) -> None:
     """Train a GAN. With no preset: the embedded digits."""
     from wcgan import experiments
@@ -48,13 +49,15 @@ def train(
         for name, value in experiments.dry_run(config).items():
             _say(f"{name:14} {value}")
         return
-    outcome = experiments.go_on(folder) if own else experiments.start(config, folder, resume)
+    outcome = experiments.go_on(folder, stop_at) if own else experiments.start(config, folder, resume, stop_at)
+    finished = outcome.iteration >= config.train.iterations
+    if outcome.first_process and not finished:
+        _say(f"stopped at iteration {outcome.iteration}; go on with: wcgan train --resume --out {folder}")
     if outcome.stopped_by is not None:
-        if outcome.first_process:
-            _say(f"stopped at iteration {outcome.iteration}; go on with: wcgan train --resume --out {folder}")
         raise typer.Exit(128 + outcome.stopped_by)
     if outcome.first_process:
-        _say(f"finished at iteration {outcome.iteration}: {folder}")
+        if finished:
+            _say(f"finished at iteration {outcome.iteration}: {folder}")
         _say(f"report: {write_report([folder], folder / 'report.html')}")
 
 

@@ -13,14 +13,16 @@ gpu = load_script("gpu")
 bench, parts, peers, table, timing = (
     load_script(f"_gpu.{name}") for name in ("bench", "parts", "peers", "table", "timing")
 )
-QUICK = ["--device", "cpu", "--quick", "--iterations", "20", "--commit", "abc"]
+QUICK = ["--device", "cpu", "--quick", "--iterations", "20"]
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """What a run in miniature writes to its file."""
     path = tmp_path_factory.mktemp("benchmark") / "new" / "gpu.json"
-    gpu.main([*QUICK, "--out", str(path)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WCGAN_COMMIT", "abc")
+        gpu.main([*QUICK, "--out", str(path)])
     return json.loads(path.read_text())
 
 

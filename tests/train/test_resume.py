@@ -51,6 +51,33 @@ def events(run):
     return [line["what"] for line in run.lines() if line["kind"] == "event"]
 
 
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_stopped_where_it_was_told_and_resumed_every_bit_is_the_same(stop_at, tmp_path):
+    config = tiny_config(ema=0.9, beta1=0.5)
+    run = tiny_run(tmp_path / "run", config)
+    outcome = train(config, tiny_data(), run, stop_at=stop_at)
+    assert (outcome.iteration, outcome.stopped_by) == (stop_at, None)
+    assert events(run) == ["started", "stopped"]
+    assert read_newest(run.checkpoints).facts["iteration"] == stop_at
+    assert train(config, tiny_data(), run, stop_at=stop_at).iteration == stop_at  # it is there already
+    assert train(config, tiny_data(), run).iteration == config.train.iterations
+    assert events(run) == ["started", "stopped", "resumed", "finished"]
+    assert not different(last_tensors(run), last_tensors(never_stopped(tmp_path, config)))
+
+
+def test_told_to_stop_past_its_end_a_run_finishes(tmp_path):
+    config = tiny_config()
+    run = tiny_run(tmp_path / "run", config)
+    assert train(config, tiny_data(), run, stop_at=10**6).iteration == config.train.iterations
+    assert events(run)[-1] == "finished"
+
+
+def test_an_iteration_to_stop_at_is_at_least_the_first(tmp_path):
+    config = tiny_config()
+    with pytest.raises(ValueError, match="--stop-at must be an iteration, at least 1, got 0"):
+        train(config, tiny_data(), tiny_run(tmp_path / "run", config), stop_at=0)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("moment", [1, 3, 4])
 def test_stopped_by_a_signal_and_resumed_every_bit_is_the_same(number, moment, tmp_path, at_iteration):

@@ -14,7 +14,7 @@ from wcgan.train.parallel import Rank, is_first_process, process_count
 from wcgan.train.run import Run, new_run, resumed_run
 
 
-def start(config: Config, folder: Path, resume: bool = False) -> Outcome:
+def start(config: Config, folder: Path, resume: bool = False, stop_at: int | None = None) -> Outcome:
     """Begins a run in a folder that must not exist, or be empty; with `resume`, goes on with one that is there."""
     find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
     dataset = load_data(config)
@@ -25,14 +25,14 @@ def start(config: Config, folder: Path, resume: bool = False) -> Outcome:
         run, config = resumed_run(folder, config)
     else:
         run = new_run(folder, config) if is_first_process() else Run(folder)
-    return train(config, dataset, run, evaluator)
+    return train(config, dataset, run, evaluator, stop_at)
 
 
-def go_on(folder: Path) -> Outcome:
+def go_on(folder: Path, stop_at: int | None = None) -> Outcome:
     """Resumes a run with its own config."""
     run, config = resumed_run(folder)
     dataset = load_data(config)
-    return train(config, dataset, run, evaluator_for(config, dataset))
+    return train(config, dataset, run, evaluator_for(config, dataset), stop_at)
 
 
 def load_data(config: Config) -> data.Dataset:

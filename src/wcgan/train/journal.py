@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from wcgan.train.checkpoint import write_checkpoint
+from wcgan.train.commit import find_commit
 from wcgan.train.config import Config
 from wcgan.train.hardware import Hardware
 from wcgan.train.images import grid, write_png
@@ -27,7 +28,8 @@ class Journal:
         self._board: Any = None
         if not self.silent:
             self._board = tensorboard(run.folder, iteration, progress)
-            self.event(iteration, "resumed" if iteration else "started", **hardware.describe(), processes=rank.count)
+            facts = {**hardware.describe(), "processes": rank.count, "commit": find_commit()}
+            self.event(iteration, "resumed" if iteration else "started", **facts)
 
     def event(self, iteration: int, what: str, **values: Any) -> None:
         if not self.silent:

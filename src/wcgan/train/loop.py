@@ -63,13 +63,17 @@ class StopRequest:
         return rank.any(self.signal is not None)
 
 
-def train(config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None) -> Outcome:
-    """Trains from the newest checkpoint of the run, or from the start, to the end or to a signal."""
+def train(
+    config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None, stop_at: int | None = None
+) -> Outcome:
+    """Trains from the newest checkpoint of the run, or from the start, to the end, to `stop_at` or to a signal."""
+    if stop_at is not None and stop_at < 1:
+        raise ValueError(f"--stop-at must be an iteration, at least 1, got {stop_at}")
     check_shares(config, Rank(count=process_count()))
     hardware = find_hardware(config.train)
     try:
         with process_group(hardware.device) as rank, _signals() as stop, _quiet_threads():
-            return _train(config, dataset, run, hardware, rank, stop, evaluator)
+            return _train(config, dataset, run, hardware, rank, stop, evaluator, stop_at)
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
             batch = f"train.batch={config.train.batch} and train.generator_batch={config.train.generator_batch}"
@@ -93,6 +97,7 @@ def _train(
     rank: Rank,
     stop: StopRequest,
     evaluator: Evaluator | None,
+    stop_at: int | None,
 ) -> Outcome:
     settings, device = config.train, hardware.device
     players = build_players(config, device, hardware.channels_last, sync=rank.count > 1)
@@ -100,7 +105,8 @@ def _train(
     sampler = Sampler(players.sampler, dataset.classes)
     with progress_for(settings.iterations, rank.first) as progress, ExitStack() as ending:
         iteration, seconds_before = restore(players, run, dataset, rank, progress)
-        if iteration >= settings.iterations:
+        goal = min(settings.iterations, stop_at or settings.iterations)
+        if iteration >= goal:
             return Outcome(iteration, first_process=rank.first)
         compile_players(players, config, hardware, progress)
         step = make_step(players, batches, config, hardware, progress)
@@ -108,12 +114,12 @@ def _train(
         healthy = torch.ones((), dtype=torch.bool, device=device)
         began = time.monotonic()
 
-        while iteration < settings.iterations:
+        while iteration < goal:
             losses = step(iteration)
             iteration += 1
             healthy &= torch.stack([value.isfinite() for value in losses.values()]).all()
             seconds = seconds_before + time.monotonic() - began
-            last = iteration == settings.iterations
+            last = iteration == goal
             logging, sampling, saving = (
                 last or (every > 0 and iteration % every == 0)
                 for every in (settings.log_every, settings.sample_every, settings.checkpoint_every)
@@ -143,7 +149,7 @@ def _train(
             if stopping and not last:
                 journal.event(iteration, "stopped", signal=stop.signal)
                 return Outcome(iteration, stop.signal or int(signal.SIGTERM), rank.first)
-        journal.event(iteration, "finished", seconds=round(seconds, 1))
+        journal.event(iteration, "finished" if goal == settings.iterations else "stopped", seconds=round(seconds, 1))
     return Outcome(iteration, first_process=rank.first)
 
 
