@@ -46,11 +46,18 @@ def residual(covariance, w, eps):
 
 
 def assert_as_good(covariance, w, plain, eps):
-    """Lower triangular, of the same retries, and a residual like that of the library's in float32."""
+    """Lower triangular, of the same retries, and a residual like that of the library's in float32.
+
+    Or like that of eight roundings of the matrix, in the direction of its smallest eigenvalue: tensor cores cut sums off,
+    whose errors do not cancel as the library's do there. A backward stable factorisation is allowed d of them.
+    """
     assert torch.equal(w.matrix, w.matrix.tril())
     assert torch.equal(w.retry, plain.retry)
     found, reference = residual(covariance, w, eps), residual(covariance, plain, eps)
-    assert (found <= 4 * reference + ROUNDINGS).all(), f"{found.tolist()}, the library's {reference.tolist()}"
+    eigenvalues = torch.linalg.eigvalsh(shrink(covariance.double(), eps, w.retry.double()))
+    roundings = 8 * 2**-24 * eigenvalues[:, -1] / eigenvalues[:, 0] / covariance.shape[-1] ** 0.5
+    allowed = torch.maximum(4 * reference + ROUNDINGS, roundings)
+    assert (found <= allowed).all(), f"{found.tolist()}, allowed {allowed.tolist()}, the library's {reference.tolist()}"
 
 
 @pytest.mark.parametrize("groups", [1, 5, 16])

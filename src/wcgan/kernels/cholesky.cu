@@ -97,11 +97,12 @@ __device__ __forceinline__ void invert_tile(const float* tile, int stride, float
     for (int c = 0; c < 8; c++) inverse[(warp * 8 + c) * S + lane] = warp * 8 + c <= lane ? a[c] : 0.0f;
 }
 
-// A float32 number as the sum of two of 11 bits each, both rounded: right to 2^-23. Tensor cores leave out the last 13
-// bits of what they read.
+// A float32 number as the sum of two of 11 bits each: right to about 2^-23. Tensor cores leave out the last 13 bits of
+// what they read, so half of the last bit that they keep is added first: to the second number by a product, by which a
+// NaN stays one. Of the first, the sum of integers makes of a NaN whose bits are all ones a zero.
 __device__ __forceinline__ void split(float x, unsigned& high, unsigned& low) {
     high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
-    low = __float_as_uint(x - __uint_as_float(high)) + 0x1000u;
+    low = __float_as_uint((x - __uint_as_float(high)) * (1.0f + 0.75f / 2048.0f));
 }
 
 __device__ __forceinline__ void multiply(float sum[4], const unsigned a[4], const unsigned b[2]) {
