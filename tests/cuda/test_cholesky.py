@@ -48,8 +48,8 @@ def residual(covariance, w, eps):
 def assert_as_good(covariance, w, plain, eps):
     """Lower triangular, of the same retries, and a residual like that of the library's in float32.
 
-    Or like that of eight roundings of the matrix, in the direction of its smallest eigenvalue: tensor cores cut sums off,
-    whose errors do not cancel as the library's do there. A backward stable factorisation is allowed d of them.
+    Or like that of eight roundings of the matrix, in the direction of its smallest eigenvalue: tensor cores cut sums
+    off, whose errors do not cancel as the library's do there. A backward stable factorisation is allowed d of them.
     """
     assert torch.equal(w.matrix, w.matrix.tril())
     assert torch.equal(w.retry, plain.retry)

@@ -115,6 +115,35 @@ def test_a_large_mean_costs_no_more_than_its_bound(name, mean):
         check_maps(batch, torch.zeros(1, 64, device=DEVICE), [(x, matrix, centre.view(1, 64))], None, name)
 
 
+# Races
+
+
+@pytest.mark.parametrize("name", [*PRECISIONS, "float16"])
+@pytest.mark.parametrize("side", [4, 8, 16, 32])
+@pytest.mark.parametrize(("n", "d", "parts"), [(320, 256, 5), (128, 256, 1), (320, 128, 5), (128, 128, 1)])
+def test_a_batch_that_is_not_in_the_cache_has_the_same_bits_every_time(n, d, parts, side, name):
+    """The kernels add in a fixed order, so that a difference is a race; tiles that arrive late bring it out."""
+    x = make_batch((n, d, side**2), name, device=DEVICE)
+    z = make_batch((n, d, side**2), name, device=DEVICE, mean=0.5)
+    index = torch.randint(0, CLASSES, (n,), device=DEVICE)
+    matrices, offset = torch.randn(parts, d, d, device=DEVICE), torch.randn(parts, d, device=DEVICE)
+    others = torch.empty(2**28, dtype=torch.uint8, device=DEVICE)  # more than any cache holds
+
+    def compute():
+        means, scatters = batch.moments(x, parts)
+        products, sums = batch.cross(z, x, means[0], 1, None)
+        by_class, class_sums = batch.cross(z, x, means[0], CLASSES, index)
+        out = torch.empty_like(x)
+        batch.apply_maps(out, offset, [(x, matrices, means)], None, True)
+        return means, scatters, products, sums, by_class, class_sums, out
+
+    first = compute()
+    for _ in range(30):
+        others.zero_()
+        assert all(map(torch.equal, first, compute()))
+    check_moments(batch, x, parts, name)
+
+
 # Layers, with the kernels and without
 
 

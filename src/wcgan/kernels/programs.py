@@ -52,7 +52,9 @@ def cross_kernel(
         if SYMMETRIC:
             shift_left = tl.load(base + left, mask=in_left, other=0)
     total = tl.zeros((D, D), tl.float32)
-    column = tl.zeros((P, D), tl.float32)
+    HALF: tl.constexpr = z.dtype.element_ty.primitive_bitwidth == 16
+    ones = tl.full((P, 16), 1.0, z.dtype.element_ty)
+    column = tl.zeros((D, 16) if HALF else (P, D), tl.float32)
     share = tl.cdiv(tl.cdiv(count, splits), P) * P
     first = split * share
     last = tl.minimum(first + share, count)
@@ -67,13 +69,18 @@ def cross_kernel(
             b = tl.where(inside[:, None], b.to(tl.float32) - shift_right[None, :], 0.0).to(b.dtype)
             if SYMMETRIC:
                 a = tl.where(inside[:, None], a.to(tl.float32) - shift_left[None, :], 0.0).to(a.dtype)
-        column += a.to(tl.float32)
+        # Sums of halves are products with ones: of a tile that goes into registers and into asynchronous products,
+        # Triton (3.6 to 3.9) keeps a buffer too few, and overwrites it while a product still reads.
+        if HALF:
+            column = tl.dot(tl.trans(a), ones, column)
+        else:
+            column += a
         total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
     place = (split * tl.num_programs(2) + slot).to(tl.int64)
     target = products + place * d * d + left[:, None] * d + right[None, :]
     tl.store(target, total, mask=in_left[:, None] & in_right[None, :])
     if j == 0:
-        tl.store(sums + place * d + left, tl.sum(column, 0), mask=in_left)
+        tl.store(sums + place * d + left, tl.sum(column, 1) / 16 if HALF else tl.sum(column, 0), mask=in_left)
 
 
 @triton.jit

@@ -1,0 +1,104 @@
+"""What Triton makes of the kernels for a GPU with asynchronous products: no tile may be overwritten while one is read.
+
+A loop copies the next tiles into shared memory while products of the last are still under way. Triton counts the
+buffers that this takes wrongly for a tile that goes into registers too, and such a race shows on a GPU now and then
+only. Here the kernels are compiled for one that need not be there, and the compiler's own text is read.
+"""
+
+import re
+
+import pytest
+
+triton = pytest.importorskip("triton", reason="Triton is not installed")
+
+import triton.language as tl  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from wcgan.kernels import programs  # noqa: E402
+from wcgan.kernels.batch import OPTIONS  # noqa: E402
+
+HOPPER = GPUTarget("cuda", 90, 32)
+TYPES = {"bfloat16": "*bf16", "float16": "*fp16"}
+
+
+def compile_for(target, kernel, types, constants, **options):
+    """The compiler's text of a kernel, of which integers and pointers are multiples of 16."""
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
+    places = {name: (place,) for place, name in enumerate(names)}
+    divisible = {places[name]: [["tt.divisibility", 16]] for name in names if name not in (*constants, "splits")}
+    values = {places[name]: value for name, value in constants.items()}
+    source = ASTSource(kernel, signature, constexprs=values, attrs=divisible)
+    return triton.compile(source, target=target, options=options | {"enable_fp_fusion": True}).asm["ttgir"]
+
+
+def races(text):
+    """Tiles that registers read beside products that the loop does not wait for: they may be overwritten too early."""
+    origin, loaded, multiplied = {}, set(), set()
+    if not re.search(r"warp_group_dot_wait .*pendings = [1-9]", text):
+        return set()
+    for line in text.splitlines():
+        if found := re.search(r"(%\w+) = ttg\.memdesc_(?:index|trans) (%\w+)", line):
+            origin[found[1]] = origin.get(found[2], found[2])
+        elif found := re.search(r"ttg\.local_load (%\w+)", line):
+            loaded.add(origin.get(found[1], found[1]))
+        elif found := re.search(r"warp_group_dot (%\w+), (%\w+),.*isAsync = true", line):
+            multiplied |= {origin.get(name, name) for name in found.groups()}
+    assert multiplied, "the products are not asynchronous, or the compiler writes them in another way"
+    return loaded & multiplied
+
+
+@triton.jit
+def racing_kernel(x, out, sums, count, P: tl.constexpr):  # noqa: N803
+    columns = tl.arange(0, 128)
+    total, column = tl.zeros((128, 128), tl.float32), tl.zeros((P, 128), tl.float32)
+    for start in range(0, count, P):
+        rows = x + (start + tl.arange(0, P))[:, None] * 128
+        a = tl.load(rows + columns[None, :])
+        b = tl.load(rows + 4096 + columns[None, :])
+        column += a.to(tl.float32)
+        total = tl.dot(tl.trans(a), b, total)
+    tl.store(out + columns[:, None] * 128 + columns[None, :], total)
+    tl.store(sums + columns, tl.sum(column, 0))
+
+
+def test_a_tile_that_goes_into_registers_too_is_found():
+    types = {"x": "*bf16", "out": "*fp32", "sums": "*fp32"}
+    text = compile_for(HOPPER, racing_kernel, types, {"P": 64}, num_warps=4, num_stages=4)
+    assert len(races(text)) == 1
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("kind", ["moments", "products", "products of classes"])
+def test_sums_of_products_race_with_nothing(kind, d, name):
+    grouped, symmetric = kind == "products of classes", kind == "moments"
+    centred = name != "bfloat16"
+    types = {"z": TYPES[name], "x": TYPES[name], "products": "*fp32", "sums": "*fp32"}
+    types |= {"centre": "*fp32"} if centred else {}
+    types |= {"order": "*i64", "bounds": "*i64"} if grouped else {}
+    flags = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": not grouped}
+    absent = {key: None for key in ("centre", "order", "bounds") if key not in types}
+    constants = {**flags, **absent, "PRECISION": "tf32", "D": d, "P": OPTIONS["cross"]["P"], "zd": 1, "xd": 1}
+    options = {key: OPTIONS["cross"][key] for key in ("num_warps", "num_stages")}
+    assert not races(compile_for(HOPPER, programs.cross_kernel, types, constants, **options))
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("terms", [1, 2])
+@pytest.mark.parametrize("slotted", [False, True])
+def test_maps_race_with_nothing(slotted, terms, name):
+    after = name == "bfloat16"  # the mean is subtracted after the product
+    types = dict.fromkeys(("out", "x1", "m1", "x2", "m2"), TYPES[name]) | {"offset": "*fp32"}
+    shifted = {"1": terms == 1, "2": True}
+    flags = {f"CENTRED{n}": on and not after for n, on in shifted.items()}
+    flags |= {f"PULLED{n}": on and after for n, on in shifted.items()}
+    types |= {f"mean{n}": "*fp32" for n in shifted if flags[f"CENTRED{n}"]}
+    types |= {f"pulls{n}": "*fp32" for n in shifted if flags[f"PULLED{n}"]}
+    flags |= {"TERMS": terms, "RELU": True, "SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
+    absent = {key: None for key in ("mean1", "mean2", "pulls1", "pulls2", "index") if key not in types}
+    sizes = {key: OPTIONS["map"][key] for key in ("N", "K", "P")}
+    constants = {**flags, **absent, **sizes, "PRECISION": "tf32", "od": 1, "ad": 1, "bd": 1}
+    options = {key: OPTIONS["map"][key] for key in ("num_warps", "num_stages")}
+    assert not races(compile_for(HOPPER, programs.map_kernel, types, constants, **options))
