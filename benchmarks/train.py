@@ -15,8 +15,6 @@ time is taken, to which a busy machine adds little.
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,22 +23,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from wcgan.data import Dataset
-from wcgan.experiments import preset
-from wcgan.train import graph
-from wcgan.train.config import Config, override
+from wcgan.experiments.timing import WIDTH_ON_CPU, Step, build_workbench, iteration_config, rotated, step_to_seconds
+from wcgan.train.config import Config
 from wcgan.train.hardware import find_hardware
-from wcgan.train.iteration import build_players
-from wcgan.train.loop import batches_of, compile_players, make_step
 from wcgan.train.parallel import Rank, process_group
-from wcgan.train.progress import Progress
 
-PEERS = {
-    "BN": "cifar10/WC SN + ResNet",
-    "WC": "cifar10/WC SN + ResNet",
-    "cBN": "cifar10/cWC SN + Proj. Discr.",
-    "cWC": "cifar10/cWC SN + Proj. Discr.",
-}
+PEERS = ("BN", "WC", "cBN", "cWC")
 BASELINES = {"WC": "BN", "cWC": "cBN"}
 WAYS = {
     "eager": ["train.compile=no", "train.cuda_graph=no"],
@@ -48,10 +36,7 @@ WAYS = {
     "graph": ["train.compile=no", "train.cuda_graph=yes"],
     "both": ["train.compile=yes", "train.cuda_graph=yes"],
 }
-IMAGES, CLASSES, SIDE = 10_000, 10, 32
-WIDTH_ON_CPU, ROUNDS, WARM_UP = 32, 5, 2
-REPEATS_ON_CUDA = 5  # iterations in a timing: one is too short
-VERSIONS = 64  # of a compiled network: all peers' count as one network's, of which PyTorch keeps 8
+ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -82,9 +67,9 @@ class Measurement:
 class Steps:
     """What is timed for a peer; each takes the number of an iteration."""
 
-    iteration: Callable[[int], object]
-    short_iteration: Callable[[int], object]
-    data: Callable[[int], object]
+    iteration: Step
+    short_iteration: Step
+    data: Step
     critic_steps: int
     warm_up: int
 
@@ -92,56 +77,10 @@ class Steps:
         return iter((self.iteration, self.short_iteration, self.data))
 
 
-def peer_config(name: str, width: int | None, settings: list[str]) -> Config:
-    """The paper's set-up with another normalisation, and all widths alike unless they are the paper's."""
-    config = preset(PEERS[name])
-    g, d = replace(config.generator, normalization=name), config.discriminator
-    if width is not None:
-        g, d = replace(g, widths=(width,) * len(g.widths)), replace(d, widths=(width,) * len(d.widths))
-    return override(replace(config, generator=g, discriminator=d), settings)
-
-
-def synthetic_data() -> Dataset:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), dtype=torch.uint8, generator=generator)
-    labels = torch.randint(0, CLASSES, (IMAGES,), generator=generator)
-    return Dataset(images, labels, tuple(map(str, range(CLASSES))), "synthetic", "train", "synthetic")
-
-
-class Spoken(Progress):
-    """Says why something is not timed as it was meant to be."""
-
-    def say(self, text: str) -> None:
-        print(text)
-
-
-def make_steps(config: Config, dataset: Dataset, device: str, rank: Rank) -> Steps:
-    train = config.train
-    hardware = find_hardware(replace(train, device=device))
-    players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
-    batches = batches_of(config, dataset, hardware.device, rank)
-    compile_players(players, config, hardware, Spoken())
-    short = replace(config, train=replace(train, critic_steps=1))
-    return Steps(
-        make_step(players, batches, config, hardware, Spoken()),
-        make_step(players, replace(batches, train=short.train), short, hardware, Spoken()),
-        batches.draw,
-        train.critic_steps,
-        WARM_UP if hardware.eager_because is not None else WARM_UP + graph.WARM_UP,
-    )
-
-
-def step_to_seconds(step: Callable[[int], object], number: int, device: str, rank: Rank) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
-    own_time = device == "cpu" and rank.count == 1 and torch.get_num_threads() == 1
-    clock, repeats = time.thread_time if own_time else time.perf_counter, REPEATS_ON_CUDA if device == "cuda" else 1
-    begin = clock()
-    for repeat in range(repeats):
-        step(number * repeats + repeat)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return (clock() - begin) / repeats
+def make_steps(config: Config, rank: Rank) -> Steps:
+    bench = build_workbench(config, rank, print)
+    short = replace(config, train=replace(config.train, critic_steps=1))
+    return Steps(bench.step(config), bench.step(short), bench.batches.draw, config.train.critic_steps, bench.warm_up)
 
 
 def times_to_measurement(peer: str, whole: float, short: float, data: float, critic_steps: int) -> Measurement:
@@ -174,7 +113,7 @@ class Wire:
     def __exit__(self, *_: object) -> None:
         dist.all_reduce = self._send
 
-    def replay(self) -> Callable[[int], object]:
+    def replay(self) -> Step:
         """A step that makes the same sums with nothing between them."""
         tensors = [torch.zeros(count, dtype=dtype, device=device) for count, dtype, device in self.sent]
 
@@ -185,14 +124,12 @@ class Wire:
         return step
 
 
-def measure(configs: dict[str, Config], device: str, rounds: int, rank: Rank) -> list[Measurement]:
+def measure(configs: dict[str, Config], rounds: int, rank: Rank) -> list[Measurement]:
     """All peers in turns; a peer's time is its fastest."""
-    if any(find_hardware(replace(config.train, device=device)).compile for config in configs.values()):
-        torch._dynamo.config.cache_size_limit = VERSIONS
-    dataset = synthetic_data()
-    steps = {name: make_steps(config, dataset, device, rank) for name, config in configs.items()}
+    device = find_hardware(next(iter(configs.values())).train).device
+    steps = {name: make_steps(config, rank) for name, config in configs.items()}
     wires = {name: Wire() for name in steps}
-    replays: dict[str, Callable[[int], object]] = {}
+    replays: dict[str, Step] = {}
     for name, parts in steps.items():
         for part in parts:
             for number in range(parts.warm_up):
@@ -203,8 +140,7 @@ def measure(configs: dict[str, Config], device: str, rounds: int, rank: Rank) ->
     times: dict[str, list[list[float]]] = {name: [] for name in steps}
     names = list(steps)
     for turn in range(rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
+        for name in rotated(names, turn):
             timed = [*steps[name], *([replays[name]] if rank.count > 1 else [])]
             times[name].append([step_to_seconds(step, turn, device, rank) for step in timed])
     rows = []
@@ -250,7 +186,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="the paper's widths on the CPU too")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
     parser.add_argument("--threads", type=int, metavar="N", help="threads on the CPU; PyTorch's choice by default")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="those to time; all by default")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS, help="those to time; all by default")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[], help="as written, compiled, as a graph, both")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.FIELD=VALUE")
     parser.add_argument("--out", type=Path, metavar="FILE", help="writes the measurements as JSON")
@@ -264,15 +200,16 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parse_arguments(arguments)
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
+    settings = [*chosen.settings, f"train.device={chosen.device}"]
     configs = {
-        f"{name} {way}".strip(): peer_config(name, chosen.width, [*chosen.settings, *WAYS.get(way, [])])
+        f"{name} {way}".strip(): iteration_config(name, chosen.width, [*settings, *WAYS.get(way, [])])
         for way in chosen.ways or [""]
         for name in chosen.peers
     }
     train = next(iter(configs.values())).train
-    hardware = find_hardware(replace(train, device=chosen.device))
+    hardware = find_hardware(train)
     with process_group(hardware.device) as rank:
-        rows = measure(configs, chosen.device, chosen.rounds, rank)
+        rows = measure(configs, chosen.rounds, rank)
     if not rank.first:
         return
     facts = {

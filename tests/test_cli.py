@@ -142,6 +142,14 @@ def test_resuming_a_finished_run_ends_well(command, trained):
     assert (code, "finished at iteration 3" in out) == (0, True)
 
 
+def test_a_grid_has_a_class_a_row(command, trained):
+    code, out, _ = command("sample", trained, "--grid", "class-rows", "--classes", "2,0", "--seed", 9)
+    assert (code, out.strip()) == (0, f"class-rows: {trained}/class-rows-9.png")
+    with Image.open(trained / "class-rows-9.png") as picture:
+        assert picture.size == (8 * (10 * 10 + 2), 8 * (2 * 10 + 2))
+    assert "row 1: class 2" in (trained / "class-rows-9.png.txt").read_text()
+
+
 def test_a_sample_is_one_picture_beside_the_run_unless_said_otherwise(command, trained):
     code, out, _ = command("sample", trained, "-n", 4, "--seed", 9)
     assert (code, out.strip()) == (0, f"4 images: {trained}/sample-9.png")
@@ -336,6 +344,10 @@ def test_a_batch_too_large_for_memory(command, place, monkeypatch):
         (["--classes", "0,3"], ["class 3 is out of range: this generator has classes 0 to 2"]),
         (["-n", "0"], ["count must be at least 1, got 0"]),
         (["--checkpoint", "7"], ["has no checkpoint 7", "it has 0000003"]),
+        (["--grid", "fixed-z", "--checkpoint", "7"], ["has no checkpoint 7", "it has 0000003"]),
+        (["--grid", "columns"], ["--grid takes fixed-z or class-rows, got 'columns'"]),
+        (["--grid", "fixed-z", "-n", "0"], ["--grid has ten images a row: leave out -n 0"]),
+        (["--grid", "fixed-z", "--out", "drawn"], ["a grid is one picture: name a .png file, not drawn"]),
         (["--device", "cuda:99"], ["there is no GPU cuda:99"]),
         (["--out", "."], ["exists already: name another folder"]),
         (["--out", "file/drawn.png"], ["file", "cannot be used"]),
@@ -355,6 +367,7 @@ def test_classes_of_a_generator_without_any(command, place):
     plain = ("--set", "generator.normalization=WC", "--set", "discriminator.head=plain")
     assert command(*training(photos, "run", iterations=2), *plain)[0] == 0
     assert_refused(command("sample", "run", "--classes", "1"), "this generator (WC) has no classes")
+    assert_refused(command("sample", "run", "--grid", "fixed-z"), "run has no classes (its generator has WC)")
 
 
 def test_a_bug_is_not_hidden(monkeypatch):

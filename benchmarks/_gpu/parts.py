@@ -15,12 +15,12 @@ from torch.profiler import ProfilerActivity, profile
 
 import wcgan
 from _gpu.bench import Bench
-from _gpu.peers import LAYERS, VARIANTS, Variant, kernels_to_shares, use_autodiff, variant_config
+from _gpu.peers import LAYERS, VARIANTS, Variant, kernels_to_shares, use_autodiff
 from _gpu.table import BASELINES
 from _gpu.timing import Timer, make_timer, take_turns
 from curves import measure_curves
 from roofline import config_to_work, work_to_floor
-from train import VERSIONS, Spoken, synthetic_data
+from wcgan.experiments.timing import Spoken, Step, iteration_config, keep_compiled_networks, synthetic_data
 from wcgan.functional import covariance_to_whitening
 from wcgan.functional.whitening import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
@@ -31,7 +31,6 @@ from wcgan.train.iteration import build_players
 from wcgan.train.loop import batches_of, compile_players, make_step
 from wcgan.train.parallel import Rank
 
-Step = Callable[[int], object]
 EPS = 1e-3
 
 
@@ -116,7 +115,7 @@ def forward_backward(layer: nn.Module, x: Tensor, cotangent: Tensor) -> object:
 
 def measure_iterations(bench: Bench) -> None:
     """A whole iteration as `wcgan train` runs it: each variant in turns with its baseline."""
-    torch._dynamo.config.cache_size_limit = VERSIONS
+    keep_compiled_networks()
     baselines: dict[str, Step] = {}
     for name, variant in VARIANTS.items():
         if not bench.wants("iteration_ms", name):
@@ -133,7 +132,7 @@ def measure_iterations(bench: Bench) -> None:
             if baseline in times:
                 ratios = [a / b for a, b in zip(times[name], times[baseline], strict=True)]
                 bench.add("ratio_to_bn", name, value=round(median(ratios), 4))
-            config = variant_config(variant, bench.sizes.network_width, list(bench.sizes.train_settings))
+            config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
             floor = asdict(work_to_floor(config_to_work(config)))
             bench.add("floor", name, value={key: round(number, 4) for key, number in floor.items()})
             if bench.device == "cuda":
@@ -142,14 +141,14 @@ def measure_iterations(bench: Bench) -> None:
 
 def make_iteration(variant: Variant, bench: Bench) -> Step:
     """A step that has been compiled, recorded and run."""
-    config = variant_config(variant, bench.sizes.network_width, list(bench.sizes.train_settings))
+    config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
     hardware = find_hardware(replace(config.train, device=bench.device))
     players = build_players(config, hardware.device, hardware.channels_last)
     if variant.autodiff:
         use_autodiff(players, config.train)
-    batches = batches_of(config, synthetic_data(), hardware.device, Rank())
-    compile_players(players, config, hardware, Spoken())
-    step = make_step(players, batches, config, hardware, Spoken())
+    batches = batches_of(config, synthetic_data(config), hardware.device, Rank())
+    compile_players(players, config, hardware, Spoken(print))
+    step = make_step(players, batches, config, hardware, Spoken(print))
     for number in range(graph.WARM_UP + 2):
         step(number)
     return step
@@ -190,7 +189,7 @@ def measure_inference(bench: Bench) -> None:
         if not bench.wants("inference_ms", name):
             return
         with bench.attempt("inference_ms", name):
-            config = variant_config(VARIANTS[name], bench.sizes.network_width, [])
+            config = iteration_config(name, bench.sizes.network_width, [])
             generator = build_generator(config.generator).to(bench.device)
             noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
             with torch.no_grad():

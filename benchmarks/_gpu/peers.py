@@ -3,18 +3,17 @@
 import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 import wcgan
 from layers import AutodiffWhitening
-from train import peer_config
 from wcgan.functional import plain_passes
 from wcgan.norm import WhiteningLayer
 from wcgan.norm.convert import replace_modules
-from wcgan.train.config import Config, TrainConfig
+from wcgan.train.config import TrainConfig
 from wcgan.train.iteration import Players
 
 Passes = Callable[[], AbstractContextManager[None]]
@@ -81,13 +80,6 @@ VARIANTS = {
     "WC autodiff": Variant("WC", autodiff=True),
     "WzcaC": Variant("WzcaC"),
 }
-
-
-def variant_config(variant: Variant, width: int | None, settings: list[str]) -> Config:
-    """The paper's set-up for CIFAR-10, unconditional or with a projection discriminator, with this normalisation."""
-    conditional = wcgan.VARIANTS[variant.normalization].conditional
-    config = peer_config("cWC" if conditional else "WC", width, settings)
-    return replace(config, generator=replace(config.generator, normalization=variant.normalization))
 
 
 def use_autodiff(players: Players, train: TrainConfig) -> None:

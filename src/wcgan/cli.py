@@ -40,7 +40,7 @@ def train(
     from wcgan.train import Run
 
     chosen = preset or experiments.DEFAULT
-    folder = folder or Path("runs") / chosen.replace("/", "-").replace(" ", "")
+    folder = folder or Path("runs") / experiments.preset_to_folder(chosen)
     if evaluate_every is not None:
         settings = [*(settings or []), f"train.evaluate_every={evaluate_every}"]
     own = resume and preset is None and data is None and not settings and not strict
@@ -64,8 +64,9 @@ def train(
 @app.command()
 def sample(
     run: RunFolder,
-    count: Annotated[int, typer.Option("-n", "--count", help="How many images.")] = 64,
+    count: Annotated[int | None, typer.Option("-n", "--count", help="How many images; 64 by default.")] = None,
     classes: Annotated[str | None, typer.Option(help="Classes that take turns, such as 3,7.")] = None,
+    grid: Annotated[str | None, typer.Option(help="A class a row: fixed-z (one noise a column) or class-rows.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same images.")] = 0,
     truncation: Annotated[float, typer.Option(help="Scales the noise.")] = 1.0,
     checkpoint: Annotated[str, typer.Option(help="last, best or an iteration.")] = "last",
@@ -73,6 +74,7 @@ def sample(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
     """Draw images from a trained generator."""
+    from wcgan.experiments.grids import write_grid
     from wcgan.train import load_generator
     from wcgan.train.images import write_images
 
@@ -80,10 +82,17 @@ def sample(
         wanted = None if classes is None else [int(c) for c in classes.split(",")]
     except ValueError:
         raise ValueError(f"--classes takes numbers such as 3,7; got {classes!r}") from None
-    images = load_generator(run, checkpoint, device).sample(count, wanted, seed, truncation)
+    if grid is not None:
+        if count is not None:
+            raise ValueError(f"--grid has ten images a row: leave out -n {count}")
+        target = file or run / f"{grid}-{seed}.png"
+        _say(f"{grid}: {write_grid(run, grid, target, wanted, checkpoint, seed, truncation, device)}")
+        return
+    number = 64 if count is None else count
+    images = load_generator(run, checkpoint, device).sample(number, wanted, seed, truncation)
     target = file or run / f"sample-{seed}.png"
     write_images(images, target)
-    _say(f"{count} images: {target}")
+    _say(f"{number} images: {target}")
 
 
 @app.command()
@@ -172,22 +181,70 @@ def datasets(
 
 
 @app.command()
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="A table's name or its place in the paper: table3.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Name the tables, one a line.")] = False,
+    rows: Annotated[list[str] | None, typer.Option(help="Only these: preset, its last part, or a data set.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="3 for the seeds 0, 1 and 2.")] = None,
+    scale: Annotated[float, typer.Option(help="Shorten every schedule by this factor.")] = 1.0,
+    settings: Settings = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Holds a folder for each table.")] = None,
+    ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or a cluster's address.")] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="Of each run on Ray: a share of a GPU.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from a short burst.")] = False,
+    source: Annotated[Path | None, typer.Option("--from", help="Train nothing: write from the runs in here.")] = None,
+) -> None:
+    """Make a table of the paper, ours beside the paper's: run what is missing, skip what is done."""
+    from wcgan import experiments
+    from wcgan.experiments.listing import tables_to_lines
+    from wcgan.report.estimates import estimates_to_lines
+    from wcgan.report.tables import write_table
+
+    if listing:
+        for line in tables_to_lines():
+            _say(line)
+        return
+    if source is not None:
+        for key, page in experiments.rebuild(source, table, write_table).items():
+            _say(f"{key}: {page}")
+        return
+    if table is None:
+        raise ValueError("name a table: `wcgan reproduce --list` lists them")
+    if table in experiments.MEASUREMENTS:
+        make = experiments.MEASUREMENTS[table].make
+        _say(f"{table}: {make(folder or experiments.default_folder(scale), settings or (), _say)}")
+        return
+    plan = experiments.plan_table(table, rows or (), seeds, scale, settings or (), folder)
+    if dry_run:
+        with experiments.progress_bars() as progress:
+            estimates = experiments.estimate(plan, progress)
+        for line in estimates_to_lines(*estimates):
+            _say(line)
+        return
+    result = experiments.reproduce(plan, write_table, ray, gpus_per_run)
+    for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
+        _say(line)
+    if result.stopped_by is not None:
+        _say("stopped; the same command goes on")
+    raise typer.Exit(result.exit_code)
+
+
+@app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
 ) -> None:
     """One page on several runs, side by side, and their last scores in a table."""
-    from wcgan.report import read_runs, score_names, score_to_text, write_report
+    from wcgan.report import read_runs, runs_to_rows, write_report
 
-    records = read_runs(runs)
-    scores = score_names(records)
-    columns = [Column(name, overflow="fold") for name in ("run", "variant", "iterations")]
-    columns += [Column(name, no_wrap=True) for name in scores]
+    heads, rows, protocols = runs_to_rows(read_runs(runs))
+    columns = [Column(name, overflow="fold", no_wrap="(" in name) for name in heads]
     table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for record in records:
-        figures = [score_to_text(record, name) for name in scores]
-        table.add_row(record.name, record.variant, str(record.iteration), *figures)
+    for row in rows:
+        table.add_row(*row)
     out.print(table)
+    for line in protocols:
+        _say(line)
     _say(f"report: {write_report(runs, page)}")
 
 

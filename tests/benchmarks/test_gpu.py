@@ -8,6 +8,7 @@ import torch
 from tests.benchmarks.scripts import load_script
 
 import wcgan
+from wcgan.experiments.timing import iteration_config
 
 gpu = load_script("gpu")
 bench, parts, peers, table, timing = (
@@ -219,7 +220,7 @@ def test_plain_autodiff_computes_what_the_layer_does_in_each_sub_batch():
 
 
 def test_plain_autodiff_trains_the_optimisers_own_parameters():
-    config = peers.variant_config(peers.VARIANTS["WC autodiff"], 4, ["train.batch=4", "train.critic_steps=2"])
+    config = iteration_config("WC", 4, ["train.batch=4", "train.critic_steps=2"])
     players = parts.build_players(config, torch.device("cpu"))
     wanted = {p for group in players.generator_optimizer.param_groups for p in group["params"]}
     peers.use_autodiff(players, config.train)

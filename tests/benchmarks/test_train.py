@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from wcgan.experiments import timing
+from wcgan.experiments.timing import iteration_config
 from wcgan.nets import ARCHITECTURES
 from wcgan.train.parallel import Rank
 
@@ -45,8 +47,8 @@ def report(tmp_path_factory):
     """What a tiny run writes to its file."""
     path = tmp_path_factory.mktemp("benchmark") / "train.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmark, "IMAGES", 16)
-        patch.setattr(benchmark, "WARM_UP", 1)
+        patch.setattr(timing, "IMAGES", 16)
+        patch.setattr(timing, "WARM_UP", 1)
         benchmark.main([*TINY, "--set", "train.critic_steps=2", "--out", str(path)])
     return json.loads(path.read_text())
 
@@ -77,7 +79,7 @@ def test_the_update_of_the_discriminator_is_what_each_one_more_costs():
 
 
 def test_peers_are_the_papers_networks_and_differ_in_the_normalisation_alone():
-    configs = {name: benchmark.peer_config(name, None, []) for name in benchmark.PEERS}
+    configs = {name: iteration_config(name, None, []) for name in benchmark.PEERS}
     for name, row in (("WC", "cifar10/WC SN + ResNet"), ("cWC", "cifar10/cWC SN + Proj. Discr.")):
         assert (configs[name].generator, configs[name].discriminator) == ARCHITECTURES[row]
     for name, baseline in benchmark.BASELINES.items():
@@ -113,8 +115,8 @@ def test_a_peer_is_compared_with_its_baseline_in_the_same_way(capsys):
 
 
 def test_ways_and_peers_can_be_chosen(tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark, "IMAGES", 16)
-    monkeypatch.setattr(benchmark, "WARM_UP", 1)
+    monkeypatch.setattr(timing, "IMAGES", 16)
+    monkeypatch.setattr(timing, "WARM_UP", 1)
     arguments = [*TINY, "--ways", "eager", "--peers", "cBN", "--set", "train.critic_steps=2"]
     benchmark.main([*arguments, "--out", str(tmp_path / "out.json")])
     (row,) = json.loads((tmp_path / "out.json").read_text())["measurements"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.nets.cases import count
 
-from wcgan.experiments import DEFAULT, PRESETS, configure, preset
+from wcgan.experiments import DEFAULT, PRESETS, configure, preset, preset_to_folder
 from wcgan.nets import ARCHITECTURES, build_discriminator, build_generator
 from wcgan.norm import VARIANTS, Variant
 from wcgan.norm._base import WhiteningLayer
@@ -42,7 +42,7 @@ PROTOCOLS = {
     **{f"mnist/{row}": (5_000, RESNET, CONSTANT, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
     **{f"fashion-mnist/{row}": (20_000, RESNET, LINEAR, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
 }
-DIGITS = ("digits/cWC", "digits/cWC_sa", "digits/cBN")
+DIGITS = tuple(f"digits/{name}" for name in VARIANTS)
 # Row of results -> the row of architectures that it shares, but for its normalisation.
 SHARED = {
     **{f"{d}/SN + {net}": (f"{d}/WC SN + {net}", "BN") for d in ("cifar10", "stl10") for net in ("ResNet", "DCGAN")},
@@ -60,12 +60,12 @@ LAST = {
     "cBN": "BN",
     **dict.fromkeys(("c-std-C", "c-std-C_sa"), "std-C"),
     **dict.fromkeys(("cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa"), "WC"),
-    **{name: name for name in ("BN", *WC_ABLATION)},
+    **{name: name for name in ("BN", *WC_ABLATION, "DBN", "IterNorm")},
 }
 
 
 def parts(layer):
-    """The variant that a layer is."""
+    """The variant that a layer is, whatever its groups."""
     soft = getattr(layer, "dictionary", None) is not None
     return Variant(layer.whitening, layer.coloring, getattr(layer, "shared", None), soft)
 
@@ -160,8 +160,10 @@ def test_networks_have_the_normalisation_of_their_row_and_its_partner_at_the_end
     assert count(discriminator) > 0
     layers = [m for m in generator.modules() if isinstance(m, WhiteningLayer)]
     variants = [parts(layer) for layer in layers]
-    inner = VARIANTS[config.generator.normalization]
-    last = VARIANTS[LAST[config.generator.normalization]]
+    inner, last = (
+        replace(VARIANTS[name], group_size=None)
+        for name in (config.generator.normalization, LAST[config.generator.normalization])
+    )
     per_block = 2 if config.generator.kind == "resnet" else 1
     assert variants == [inner] * per_block * len(config.generator.widths) + [last]
 
@@ -182,11 +184,19 @@ def test_the_state_of_the_art_row_differs_in_nothing_but_its_schedule():
 
 
 @pytest.mark.parametrize("name", DIGITS)
-def test_presets_of_the_digits_differ_in_nothing_but_the_normalisation(name):
+def test_presets_of_the_digits_differ_in_nothing_but_the_normalisation_and_what_it_needs_of_classes(name):
     config, other = preset(name), preset("digits/cWC")
-    assert config.generator.normalization == name.partition("/")[2]
-    same = replace(config.generator, normalization="cWC")
-    assert replace(config, generator=same, preset=other.preset) == other
+    variant = name.partition("/")[2]
+    assert config.generator.normalization == variant
+    head, classes = ("projection", 10) if VARIANTS[variant].conditional else ("plain", None)
+    assert (config.discriminator.head, config.discriminator.classes, config.generator.classes) == (
+        head,
+        classes,
+        classes,
+    )
+    generator = replace(config.generator, normalization="cWC", classes=10)
+    discriminator = replace(config.discriminator, head="projection", classes=10)
+    assert replace(config, generator=generator, discriminator=discriminator, preset=other.preset) == other
 
 
 @pytest.mark.parametrize("name", DIGITS)
@@ -204,9 +214,14 @@ def test_the_default_is_a_preset():
 
 def test_an_unknown_preset_is_said_with_the_nearest():
     with pytest.raises(
-        ValueError, match=r"unknown preset 'digits/WC'; `wcgan presets` lists them; the nearest are digits/cWC, .*"
+        ValueError, match=r"unknown preset 'digits/cWCa'; `wcgan presets` lists them; the nearest are digits/cWC.*"
     ):
-        preset("digits/WC")
+        preset("digits/cWCa")
+
+
+def test_a_preset_has_a_folder_name_of_its_own():
+    assert preset_to_folder("cifar10/cWC SN + Proj. Discr.") == "cifar10-cWCSN+Proj.Discr."
+    assert len({preset_to_folder(name) for name in PRESETS}) == len(PRESETS)
 
 
 def test_configuring_sets_data_strictness_and_fields():

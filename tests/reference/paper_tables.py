@@ -210,3 +210,15 @@ TABLES: dict[str, dict[str, dict[str, tuple[float, float | None]]]] = {
         "cWC": {"MNIST FID 10k": (4.3, None), "Fashion-MNIST FID 10k": (6.2, None)},
     },
 }
+
+# Labels without `tab.` and `fig.`, in the order of their captions in the paper's source, which gives them their
+# numbers: two tables side by side with a caption each are two.
+TABLES_IN_ORDER = (
+    *("cifar-unsup-GP-SN-only", "cifar-cond-and-uncond-SOTA", "CIFAR-ablation-unsup", "ImageNet-ablation-sup"),
+    *("cond-exp-direct-comparison", "full-ImageNet", "ablation-sup", "disc", "arc_unsup", "arc-sup", "user"),
+    *("arcmnist", "mnist"),
+)
+FIGURES_IN_ORDER = (
+    *("architecture", "cifar-convergence", "abl", "zca-vs-cholesky", "cifar10", "cifar_stl", "cifar10-100-z-fixed"),
+    *("imagenet-tiny-imagenet", "mnist"),
+)

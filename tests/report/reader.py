@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-VOID = {"img", "meta", "wbr"}
+VOID = {"img", "input", "meta", "wbr"}
 
 
 @dataclass

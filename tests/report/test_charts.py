@@ -22,6 +22,10 @@ def points(path):
     return [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path)]
 
 
+def points_of(outline):
+    return [(float(x), float(y)) for x, y in (pair.split() for pair in outline.lstrip("M").split("L"))]
+
+
 def test_higher_values_are_drawn_higher_and_later_ones_further_right():
     (path,) = paths(series_to_svg("loss", [curve(1.0, 3.0, 2.0)]))
     (x0, y0), (x1, y1), (x2, y2) = points(path)
@@ -54,6 +58,24 @@ def test_whatever_the_values_every_coordinate_is_inside_the_picture(values):
 def test_one_value_is_drawn_as_a_dot():
     svg = series_to_svg("FID", [curve(5.0)])
     assert svg.count("<circle") == 1
+
+
+def test_a_band_reaches_from_its_lower_edge_to_its_upper_one_in_whole_pieces():
+    low, high = ((0, 1.0), (10, math.nan), (20, 1.0), (30, 2.0)), ((0, 3.0), (10, math.nan), (20, 4.0), (30, 4.0))
+    points = tuple((x, (y + z) / 2) for (x, y), (_, z) in zip(low, high, strict=True))
+    svg = series_to_svg("FID", [Series("runs", 3, points, low, high)])
+    (band,) = re.findall(r'<path d="([^"]*)" class="band c3"', svg)
+    assert [piece.count("L") + 1 for piece in band.split("Z")[:-1]] == [2, 4]  # a single place is an upright line
+    (x0, y0), (x1, y1) = points_of(band.split("Z")[0])
+    assert x0 == x1
+    assert y0 > y1
+
+
+def test_the_axes_hold_bands_and_single_curves_too():
+    svg = series_to_svg("FID", [Series("runs", 0, ((0, 5.0),), ((0, 1.0),), ((0, 9.0),), (((0, 5.0), (50, 20.0)),))])
+    (single,) = re.findall(r'<path d="([^"]*)" class="thin', svg)
+    assert all(0 <= x <= 420 and 0 <= y <= 250 for x, y in points(single))
+    assert svg.count("<circle") == 3
 
 
 def test_equal_values_are_drawn_level():

@@ -27,6 +27,10 @@ def pair(tmp_path):
     return write_run(tmp_path / "digits-cWC"), write_run(tmp_path / "digits-cBN", config("cBN"), worse)
 
 
+def charts_over(page, what):
+    return [chart for part in page.all("div", f"over-{what}") for chart in part.all("svg", "chart")]
+
+
 def test_the_table_has_a_row_per_run_with_its_last_scores(report, pair):
     first, second = rows(report(*pair))
     assert first == {
@@ -91,11 +95,19 @@ def test_runs_with_one_config_are_said_to_have_it(report, tmp_path):
 
 
 def test_there_is_a_curve_per_run_in_a_chart_per_score_and_loss(report, pair):
-    charts = report(*pair).all("svg", "chart")
+    charts = charts_over(report(*pair), "iterations")
     assert [len(chart.all("path", "line")) for chart in charts] == [2] * 5
     titles = [chart.all("title")[0].text.partition(" over iterations")[0] for chart in charts]
     assert titles == [FID, IS, ACCURACY, "Discriminator loss", "Generator loss"]
     assert "digits-cWC ends at 1.904; digits-cBN ends at 3.428" in charts[0].all("title")[0].text
+
+
+def test_every_curve_is_drawn_over_time_too_at_the_seconds_of_its_iterations(report, pair):
+    charts = charts_over(report(*pair), "time")
+    assert [len(chart.all("path", "line")) for chart in charts] == [2] * 5
+    assert {chart.all("text", "label")[0].text for chart in charts} == {"minutes of training"}  # 1,000 take 123 s
+    titles = [chart.all("title")[0].text for chart in charts]
+    assert titles[0] == f"{FID} over minutes of training. digits-cWC ends at 1.904; digits-cBN ends at 3.428"
 
 
 def test_every_chart_of_several_runs_has_a_legend(report, pair):
@@ -116,9 +128,10 @@ def test_the_last_grid_of_each_run_is_in_the_page_itself(report, pair):
 def test_rows_of_a_grid_are_classes_only_where_the_generator_knows_them(report, tmp_path):
     runs = [write_run(tmp_path / variant, config(variant)) for variant in ("cWC", "WC")]
     captions = [caption.text for caption in report(*runs).all("figcaption")]
+    own = "The run's own picture: there is no checkpoint to draw from"
     assert captions == [
-        "cWC, iteration 1,000: one class a row, one noise a column",
-        "WC, iteration 1,000: each from its own noise",
+        f"cWC, iteration 1,000: one class a row, one noise a column. {own}",
+        f"WC, iteration 1,000: each from its own noise. {own}",
     ]
 
 
@@ -172,7 +185,7 @@ def test_a_run_without_evaluations_stands_beside_one_with_them(report, tmp_path,
     bare = write_run(tmp_path / "bare", records=training())
     page = report(pair[0], bare)
     assert rows(page)[1][FID] == "\u2013"
-    assert [len(chart.all("path", "line")) for chart in page.all("svg", "chart")] == [1, 1, 1, 2, 2]
+    assert [len(chart.all("path", "line")) for chart in charts_over(page, "iterations")] == [1, 1, 1, 2, 2]
 
 
 def test_a_run_without_a_config_is_shown_by_its_name(report, tmp_path):
@@ -201,3 +214,23 @@ def test_a_protocol_that_is_not_known_is_shown_key_by_key(report, tmp_path):
     page = report(write_run(tmp_path / "run", records=scores))
     assert "features: inception. real: 10000." in page.text
     assert rows(page)[0]["FID"] == "17.16"
+
+
+def test_two_protocols_of_one_iteration_are_two_columns(report, tmp_path):
+    by = {
+        name: [{"kind": "evaluation", "iteration": 1000, "FID": value, "protocol": {"name": name}}]
+        for name, value in (("paper-5k", 20.25), ("paper-10k", 17.25))
+    }
+    page = report(write_run(tmp_path / "run", records=[*training(), *by["paper-5k"], *by["paper-10k"]]))
+    (row,) = rows(page)
+    assert (row["FID, paper-5k"], row["FID, paper-10k"], row["Protocol"]) == ("20.25", "17.25", "A, B")
+
+
+def test_the_generators_conditioning_is_drawn_where_it_was_measured(report, tmp_path):
+    measured = [
+        {"kind": "conditioning", "iteration": i, "condition/median": 50.0 + i, "condition/z": None} for i in (100, 200)
+    ]
+    page = report(write_run(tmp_path / "run", records=[*training(), *measured]))
+    charts = charts_over(page, "iterations")
+    assert charts[-1].all("title")[0].text.startswith("Condition: median over iterations. run ends at 250")
+    assert "Condition: z" not in page.text

@@ -35,6 +35,25 @@ def test_of_an_iteration_written_twice_the_later_record_counts(tmp_path):
     assert [r[FID] for r in record.evaluations] == [first[0][FID], second[1][FID]]
 
 
+def test_two_protocols_of_an_iteration_are_two_records_whatever_their_seeds(tmp_path):
+    records = [*evaluations(200, name="a"), *evaluations(200, name="b"), *evaluations(200, scale=2.0, name="a", seed=7)]
+    (record,) = read_runs([write_run(tmp_path / "run", records=records)])
+    assert [(r["iteration"], r["protocol"]["name"], r["protocol"]["seed"]) for r in record.evaluations] == [
+        (200, "a", 7),
+        (200, "b", 0),
+    ]
+
+
+def test_machines_and_commits_are_those_of_all_its_starts(tmp_path):
+    starts = [
+        event(0, "started", device="CPU", processes=1, commit="aaa"),
+        event(10, "resumed", device="H200", processes=4, commit=None),
+        event(20, "resumed", device="H200", processes=4, commit="bbb"),
+    ]
+    (record,) = read_runs([write_run(tmp_path / "run", records=starts)])
+    assert (record.machines, record.commits) == (["CPU", "4 \u00d7 H200"], ["aaa", "bbb"])
+
+
 def test_the_last_grid_is_the_one_with_the_highest_number(tmp_path):
     run = write_run(tmp_path / "run", samples=(99, 1000, 200))
     grid().save(run / "samples" / "zzz.png")

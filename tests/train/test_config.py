@@ -139,6 +139,7 @@ def test_a_setting_that_cannot_be_is_named_with_what_can(setting, parts):
         ("learning_rate", -1e-4, "at least 0"),
         ("sample_every", -1, "at least 0"),
         ("evaluate_every", -1, "at least 0"),
+        ("conditioning_every", -1, "at least 0"),
         ("seed", -1, "at least 0"),
         ("class_weight_discriminator", -1.0, "at least 0"),
         ("class_weight_generator", -1.0, "at least 0"),

@@ -139,7 +139,7 @@ def weights_of(folder):
 @pytest.fixture(scope="module")
 def penalty(folder):
     """20 iterations on two processes, and on one."""
-    settings = {"train.iterations": ITERATIONS}
+    settings = {"train.iterations": ITERATIONS, "train.conditioning_every": ITERATIONS}
     process = start_two(
         folder, "two-penalty", *in_float64(folder), *arguments(folder, PENALTY, "two-penalty", **settings)
     )
@@ -191,6 +191,14 @@ def test_weights_and_moments_follow_those_of_one_process(request, kind):
     assert one.keys() == two.keys()
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-7, atol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_conditioning_is_measured_by_the_first_process_alone(penalty):
+    (one,), (two,) = ([v for v in Run(run).lines() if v["kind"] == "conditioning"] for run in penalty)
+    assert one.keys() == two.keys()
+    assert {k: v for k, v in two.items() if k != "kind"} == pytest.approx(
+        {k: v for k, v in one.items() if k != "kind"}, rel=1e-6
+    )
 
 
 def test_only_the_first_process_writes(folder, hinge):

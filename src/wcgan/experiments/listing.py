@@ -1,9 +1,11 @@
-"""Presets as lines of text: what each costs, and what the paper reports for it."""
+"""Presets and tables as lines of text: what each costs, and what the paper reports for it."""
 
 from __future__ import annotations
 
+from wcgan.experiments.measurements import MEASUREMENTS
 from wcgan.experiments.paper import TABLES, Figure, figures_of
 from wcgan.experiments.presets import PRESETS, preset
+from wcgan.experiments.tables import EXPERIMENTS
 
 _HEAD = f"{'preset':33}iterations images  {'IS':>10}  FID 5k  FID 10k"
 _FOOT = "images: real ones that the discriminator is shown; IS and FID: the paper's"
@@ -29,6 +31,21 @@ def presets_to_lines(text: str = "") -> list[str]:
     if len(lines) == 1:
         raise ValueError(f"no preset has {text!r} in its name or its table's; `wcgan presets` lists them all")
     return [*lines, "", _FOOT]
+
+
+def tables_to_lines() -> list[str]:
+    """A line for each table, figure or measurement that can be made: its name, its place in the paper, what it is.
+
+    Example:
+        >>> tables_to_lines()[2]
+        'ablation-WC       table3    Ablation of WC, 6 rows'
+    """
+    tables = {
+        key: (table.place.lower().replace(" ", ""), f"{table.title}, {len(table.rows)} rows")
+        for key, table in EXPERIMENTS.items()
+    }
+    others = {key: ("", measurement.title) for key, measurement in MEASUREMENTS.items()}
+    return [f"{key:18}{place:10}{title}" for key, (place, title) in (tables | others).items()]
 
 
 def _preset_to_line(name: str) -> str:

@@ -52,9 +52,25 @@ class Table:
     """A table of results."""
 
     label: str
-    """As the paper's source has it."""
+    """As the paper's source has it; empty for a table that the paper does not have."""
     title: str
     rows: tuple[Row, ...]
+    number: int | None = None
+    """In the paper, counted apart for tables and for figures."""
+    evaluate_every: int = 0
+    """Iterations between evaluations of its runs; 0 for the last alone."""
+    seeds: int = 1
+    """Runs of each row, where nothing else is said."""
+
+    @property
+    def place(self) -> str:
+        """Where the paper has it: "Table 3", "Figure 2"; empty where it does not.
+
+        Example:
+            >>> TABLES["ablation-WC"].place
+            'Table 3'
+        """
+        return "" if self.number is None else f"{'Figure' if self.label.startswith('fig') else 'Table'} {self.number}"
 
 
 def figures_of(preset: str) -> dict[str, Figure]:
@@ -92,6 +108,7 @@ TABLES: dict[str, Table] = {
             _row("stl10/SN + ResNet", (9.10, 0.04), 40.1),
             _row("stl10/WC SN + ResNet", (9.93, 0.13), 38.7, 36.4),
         ),
+        number=1,
     ),
     "state-of-the-art": Table(
         "tab.cifar-cond-and-uncond-SOTA",
@@ -101,6 +118,7 @@ TABLES: dict[str, Table] = {
             _row("cifar10/cWC SN + Proj. Discr. drop", (9.06, 0.13)),
             _row("cifar10/cWC_sa SN + Proj. Discr.", (8.85, 0.10)),
         ),
+        number=2,
     ),
     "ablation-WC": Table(
         "tab.CIFAR-ablation-unsup",
@@ -113,6 +131,7 @@ TABLES: dict[str, Table] = {
             _row("cifar10/WzcaC", (8.29, 0.08), None, 18.57),
             _row("cifar10/WC", (8.66, 0.11), None, 17.2),
         ),
+        number=3,
     ),
     "tiny-imagenet": Table(
         "tab.ImageNet-ablation-sup",
@@ -122,6 +141,7 @@ TABLES: dict[str, Table] = {
             _row("tiny-imagenet/cWC", (10.43, 0.13), None, 35.7),
             _row("tiny-imagenet/cWC_sa", (11.78, 0.25), None, 27.7),
         ),
+        number=4,
     ),
     "conditional": Table(
         "tab.cond-exp-direct-comparison",
@@ -140,6 +160,7 @@ TABLES: dict[str, Table] = {
             _row("cifar100/cWC SN + Proj. Discr.", (9.52, 0.07), 20.5, 17.2),
             _row("cifar100/cWC_sa SN + Proj. Discr.", (9.80, 0.17), 20.6, 17.4),
         ),
+        number=5,
     ),
     "imagenet": Table(
         "tab.full-ImageNet",
@@ -156,6 +177,8 @@ TABLES: dict[str, Table] = {
                 {100_000: (21.39, 0.37), 200_000: (26.11, 0.40), 300_000: (29.20, 0.87)},
             ),
         ),
+        number=6,
+        evaluate_every=100_000,  # the paper's figures before the last
     ),
     "ablation-cWC": Table(
         "tab.ablation-sup",
@@ -178,6 +201,7 @@ TABLES: dict[str, Table] = {
             _row("cifar100/cWC", (9.52, 0.07), None, 17.2),
             _row("cifar100/cWC_sa", (9.80, 0.17), None, 17.4),
         ),
+        number=7,
     ),
     "mnist": Table(
         "tab.mnist",
@@ -192,5 +216,6 @@ TABLES: dict[str, Table] = {
             _row("fashion-mnist/cBN", None, None, 7.5),
             _row("fashion-mnist/cWC", None, None, 6.2),
         ),
+        number=13,
     ),
 }

@@ -7,17 +7,20 @@ from typing import Any
 
 from wcgan.experiments.paper import TABLES
 from wcgan.nets import ARCHITECTURES, DiscriminatorConfig, GeneratorConfig
+from wcgan.norm import VARIANTS
 from wcgan.train.config import Config, DataConfig, TrainConfig, override
 
 DEFAULT = "digits/cWC"
 
 
 def digits(normalization: str) -> Config:
-    """Handwritten digits, small enough for two CPU cores: a hinge GAN with a projection discriminator."""
+    """Handwritten digits, small enough for two CPU cores: a hinge GAN, with a projection discriminator for classes."""
+    conditional = VARIANTS[normalization].conditional
+    head, classes = ("projection", 10) if conditional else ("plain", None)
     return Config(
         DataConfig(name="digits"),
-        GeneratorConfig(widths=(24, 24), noise=32, channels=1, normalization=normalization, classes=10),
-        DiscriminatorConfig(widths=(24, 24, 24), head="projection", channels=1, classes=10, resolution=16),
+        GeneratorConfig(widths=(24, 24), noise=32, channels=1, normalization=normalization, classes=classes),
+        DiscriminatorConfig(widths=(24, 24, 24), head=head, channels=1, classes=classes, resolution=16),
         TrainConfig(
             iterations=1500,
             critic_steps=1,
@@ -123,7 +126,7 @@ def row_to_config(name: str) -> Config:
 
 _ROWS = (*(row.preset for table in TABLES.values() for row in table.rows), *ARCHITECTURES)
 PRESETS: dict[str, Callable[[], Config]] = {
-    **{f"digits/{name}": (lambda name=name: digits(name)) for name in ("cWC", "cWC_sa", "cBN")},  # type: ignore[misc]
+    **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
     **{name: (lambda name=name: row_to_config(name)) for name in _ROWS},  # type: ignore[misc]
 }
 
@@ -141,3 +144,13 @@ def preset(name: str) -> Config:
         near = ", ".join(get_close_matches(name, PRESETS, cutoff=0))
         raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")
     return replace(PRESETS[name](), preset=name)
+
+
+def preset_to_folder(name: str) -> str:
+    """The name of the folder that a preset's runs lie in.
+
+    Example:
+        >>> preset_to_folder("cifar10/WC SN + ResNet")
+        'cifar10-WCSN+ResNet'
+    """
+    return name.replace("/", "-").replace(" ", "")

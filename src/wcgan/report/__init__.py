@@ -1,8 +1,8 @@
-"""Runs to one self-contained page: tables, curves, grids of samples."""
+"""Runs to tables and to one self-contained page: figures, curves, grids of samples."""
 
-from wcgan.report.comparison import score_names, score_to_text
 from wcgan.report.page import write_report
 from wcgan.report.reading import read_runs
-from wcgan.report.scores import scores_to_rows
+from wcgan.report.scores import runs_to_rows, scores_to_rows
+from wcgan.report.tables import write_table
 
-__all__ = ["read_runs", "score_names", "score_to_text", "scores_to_rows", "write_report"]
+__all__ = ["read_runs", "runs_to_rows", "scores_to_rows", "write_report", "write_table"]

@@ -1,4 +1,4 @@
-"""Curves of several runs as one inline SVG, in colours that the page's style sheet gives."""
+"""Curves, with bands around them, as one inline SVG, in colours that the page's style sheet gives."""
 
 from __future__ import annotations
 
@@ -20,13 +20,25 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """A run's curve."""
+    """A curve: of a run, or the mean of several with what they span."""
 
     label: str
     style: int
-    """The run's number: it decides colour and dashes, the same in all charts."""
+    """Its number: it decides colour and dashes, the same in all charts."""
     points: tuple[Point, ...]
-    """(iteration, value); a value that is not finite breaks the curve."""
+    """(iteration or time, value); a value that is not finite breaks the curve."""
+    low: tuple[Point, ...] = ()
+    """The lower edge of the band, at the same places as the points; empty for none."""
+    high: tuple[Point, ...] = ()
+    """Its upper edge."""
+    thin: tuple[tuple[Point, ...], ...] = ()
+    """Single runs, where they are not part of the mean."""
+
+    @property
+    def finite(self) -> list[Point]:
+        """All there is to draw."""
+        every = (*self.points, *self.low, *self.high, *(point for curve in self.thin for point in curve))
+        return [(x, y) for x, y in every if math.isfinite(y)]
 
 
 @dataclass(frozen=True)
@@ -44,9 +56,9 @@ class Axis:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
 
-def series_to_svg(title: str, series: list[Series]) -> Markup:
-    """A chart with one curve per run; values over iterations."""
-    finite = [(x, y) for s in series for x, y in s.points if math.isfinite(y)]
+def series_to_svg(title: str, series: list[Series], over: str = "iterations") -> Markup:
+    """A chart with one curve per series; values over iterations, or over what is said."""
+    finite = [point for s in series for point in s.finite]
     if not finite:
         return tag("p", "No finite value to draw.", class_="empty")
     xs, ys = zip(*finite, strict=True)
@@ -56,8 +68,9 @@ def series_to_svg(title: str, series: list[Series]) -> Markup:
     last = "; ".join(f"{s.label} ends at {number(_last(s))}" for s in series if s.points)
     return tag(
         "svg",
-        tag("title", f"{title} over iterations. {last}"),
-        _grid(x_axis, y_axis),
+        tag("title", f"{title} over {over}. {last}"),
+        _grid(x_axis, y_axis, over),
+        *(_band(s, x_axis, y_axis) for s in series if s.low),
         *(_curve(s, x_axis, y_axis) for s in series),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
@@ -67,7 +80,7 @@ def series_to_svg(title: str, series: list[Series]) -> Markup:
 
 def is_logarithmic(series: list[Series]) -> bool:
     """Whether the values span so much that a linear axis would hide the end of the curves."""
-    ys = [y for s in series for _, y in s.points if math.isfinite(y)]
+    ys = [y for s in series for _, y in s.finite]
     return bool(ys) and min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
 
 
@@ -125,7 +138,7 @@ def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _grid(x_axis: Axis, y_axis: Axis) -> Markup:
+def _grid(x_axis: Axis, y_axis: Axis, over: str) -> Markup:
     parts = []
     for value in log_ticks(y_axis.low, y_axis.high) if y_axis.log else ticks(y_axis.low, y_axis.high):
         y = y_axis(value)
@@ -138,32 +151,56 @@ def _grid(x_axis: Axis, y_axis: Axis) -> Markup:
         parts.append(tag("text", _short(value), x=f"{x:.1f}", y=HEIGHT - BOTTOM + 17, text_anchor=anchor))
     parts.append(tag("path", d=f"M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}", class_="axis"))
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(tag("text", "iterations", x=middle, y=HEIGHT - 6, text_anchor="middle", class_="label"))
+    parts.append(tag("text", over, x=middle, y=HEIGHT - 6, text_anchor="middle", class_="label"))
     return join(parts)
 
 
 def _curve(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
-    points = thinned(series.points)
+    parts: list[Markup] = []
+    for kind, points in (*(("thin", points) for points in series.thin), ("line", series.points)):
+        path, drawn = _path(thinned(points), x_axis, y_axis)
+        if path:
+            parts.append(tag("path", d=path, **_stroke(series.style, kind)))
+        if len(points) <= 30:
+            size = 2.5 if kind == "line" else 1.5
+            parts += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=size, class_=_dot(series.style)) for x, y in drawn]
+    return tag("g", tag("title", series.label), *parts)
+
+
+def _path(points: tuple[Point, ...], x_axis: Axis, y_axis: Axis) -> tuple[str, list[Point]]:
+    """A line through points, with a gap where one is not finite -> its description, and the points in pixels."""
     path, pen_down, drawn = [], False, []
     for x, y in points:
         if math.isfinite(y):
             drawn.append((x_axis(x), y_axis(y)))
             path.append(f"{'L' if pen_down else 'M'}{drawn[-1][0]:.1f} {drawn[-1][1]:.1f}")
         pen_down = math.isfinite(y)
-    parts = [tag("path", d="".join(path), **_stroke(series.style))]
-    if len(series.points) <= 30:
-        parts += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=2.5, class_=_dot(series.style)) for x, y in drawn]
-    return tag("g", tag("title", series.label), *parts)
+    return "".join(path), drawn
+
+
+def _band(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
+    """From the lower edge to the upper one, in pieces where a value is not finite."""
+    pieces: list[list[tuple[float, float, float]]] = [[]]
+    for (x, low), (_, high) in zip(thinned(series.low), thinned(series.high), strict=True):
+        if math.isfinite(low) and math.isfinite(high):
+            pieces[-1].append((x_axis(x), y_axis(low), y_axis(high)))
+        else:
+            pieces.append([])
+    outlines = [
+        [*((x, low) for x, low, _ in piece), *((x, high) for x, _, high in reversed(piece))] for piece in pieces
+    ]
+    path = "".join("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in outline) + "Z" for outline in outlines if outline)
+    return tag("path", d=path, class_=f"band c{series.style % COLOURS}")
 
 
 def _last(series: Series) -> float:
     return series.points[-1][1]
 
 
-def _stroke(style: int) -> dict[str, str | None]:
+def _stroke(style: int, kind: str = "line") -> dict[str, str | None]:
     """Colour and dashes change together, so that a run is known without its colour too."""
     dash = DASHES[(style + style // COLOURS) % len(DASHES)]
-    return {"class_": f"line c{style % COLOURS}", "stroke_dasharray": dash or None}
+    return {"class_": f"{kind} c{style % COLOURS}", "stroke_dasharray": dash or None}
 
 
 def _dot(style: int) -> str:

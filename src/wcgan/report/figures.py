@@ -36,10 +36,10 @@ def percent(value: Any) -> str:
     """A share.
 
     Example:
-        >>> percent(0.98304)
-        '98.3%'
+        >>> percent(0.98304), percent(-0.02)
+        ('98.3%', '\u22122.0%')
     """
-    return f"{100 * value:.1f}%" if is_number(value) and math.isfinite(value) else number(value)
+    return f"{100 * value:.1f}%".replace("-", "\u2212") if is_number(value) and math.isfinite(value) else number(value)
 
 
 def duration(seconds: Any) -> str:

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-_VOID = {"img", "meta", "wbr"}
+_VOID = {"img", "input", "meta", "wbr"}
 # Neither HTML nor SVG may hold these, escaped or not.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 

@@ -15,6 +15,8 @@ except ImportError as error:
     raise ImportError("wcgan.report needs PyYAML: pip install 'wcgan[train]'") from error
 
 Record = dict[str, Any]
+# Measured with the scores, or free to differ between figures that are compared.
+_NO_PROTOCOL = {"std", "seed"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Picture:
 class RunRecord:
     """What the folder of a run says."""
 
+    folder: Path
     name: str
     """The folder's name, with as much of the path before it as tells it from the others."""
     config: Record
@@ -40,7 +43,9 @@ class RunRecord:
     training: tuple[Record, ...]
     """Lines of `metrics.jsonl` of kind train, by iteration."""
     evaluations: tuple[Record, ...]
-    """Those of kind evaluation."""
+    """Those of kind evaluation: one for each iteration and protocol."""
+    conditioning: tuple[Record, ...]
+    """Those of kind conditioning."""
     events: tuple[Record, ...]
     """Those of kind event, in the order in which they happened."""
     unreadable: int
@@ -73,9 +78,30 @@ class RunRecord:
         return None if name is None else Path(str(name)).name or str(name)
 
     @property
+    def seed(self) -> Any:
+        """Of its randomness; None where the config does not say."""
+        return self.setting("train", "seed")
+
+    @property
     def iteration(self) -> int:
         """How far it got."""
         return max((record["iteration"] for record in (*self.training, *self.evaluations, *self.events)), default=0)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it has trained, evaluations on the way included."""
+        return self.training[-1].get("seconds") if self.training else None
+
+    @property
+    def machines(self) -> list[str]:
+        """What it ran on, first and after each time it was resumed."""
+        found = [(event.get("processes"), event["device"]) for event in self.events if event.get("device")]
+        return list(dict.fromkeys(f"{n} \u00d7 {name}" if n not in (None, 1) else str(name) for n, name in found))
+
+    @property
+    def commits(self) -> list[str]:
+        """Of the code that ran; none where no event says."""
+        return list(dict.fromkeys(str(event["commit"]) for event in self.events if event.get("commit")))
 
     @property
     def planned(self) -> int | None:
@@ -92,6 +118,14 @@ class RunRecord:
         if last == "finished" or (self.planned is not None and self.iteration >= self.planned):
             return "finished"
         return "unfinished" if self.iteration or self.events else "not started"
+
+
+def protocol_key(evaluation: Record) -> str:
+    """The same for evaluations that can be compared: all of the protocol but its seed."""
+    protocol = evaluation.get("protocol")
+    if isinstance(protocol, dict):
+        protocol = {key: value for key, value in protocol.items() if key not in _NO_PROTOCOL}
+    return json.dumps(protocol, sort_keys=True)
 
 
 def read_runs(folders: list[Path]) -> list[RunRecord]:
@@ -117,11 +151,13 @@ def _read_run(folder: Path, name: str) -> RunRecord:
     config_text, config = _read_config(folder / "config.yaml")
     records, unreadable = _read_records(folder / "metrics.jsonl")
     return RunRecord(
+        folder=folder,
         name=name,
         config=config,
         config_text=config_text,
         training=_by_iteration(records, "train"),
         evaluations=_by_iteration(records, "evaluation"),
+        conditioning=_by_iteration(records, "conditioning"),
         events=tuple(record for record in records if record["kind"] == "event"),
         unreadable=unreadable,
         picture=_last_picture(folder / "samples"),
@@ -159,24 +195,29 @@ def _read_records(file: Path) -> tuple[list[Record], int]:
 
 
 def _by_iteration(records: list[Record], kind: str) -> tuple[Record, ...]:
-    """In order, the last record of each iteration: a resumed run writes some of them twice."""
-    chosen = {record["iteration"]: record for record in records if record["kind"] == kind}
-    return tuple(chosen[iteration] for iteration in sorted(chosen))
+    """In order, the last record of each iteration and protocol: a resumed run writes some of them twice."""
+    chosen = {(record["iteration"], protocol_key(record)): record for record in records if record["kind"] == kind}
+    return tuple(sorted(chosen.values(), key=lambda record: record["iteration"]))
 
 
 def _last_picture(folder: Path) -> Picture | None:
     """The readable grid with the highest iteration."""
     found = [file for file in folder.glob("*.png") if file.stem.isdecimal()]
-    for file in sorted(found, key=lambda file: int(file.stem), reverse=True):
-        try:
-            png = file.read_bytes()
-        except OSError:
-            continue
-        # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
-        if png[:8] == b"\x89PNG\r\n\x1a\n" and png[12:16] == b"IHDR" and b"IEND" in png[-12:]:
-            width, height = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))
-            return Picture(int(file.stem), png, width, height)
-    return None
+    pictures = map(read_picture, sorted(found, key=lambda file: int(file.stem), reverse=True))
+    return next((picture for picture in pictures if picture is not None), None)
+
+
+def read_picture(file: Path) -> Picture | None:
+    """A grid whose name is its iteration; None where it is not whole."""
+    try:
+        png = file.read_bytes()
+    except OSError:
+        return None
+    # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
+    if png[:8] != b"\x89PNG\r\n\x1a\n" or png[12:16] != b"IHDR" or b"IEND" not in png[-12:]:
+        return None
+    width, height = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))
+    return Picture(int(file.stem), png, width, height)
 
 
 def _names(folders: list[Path]) -> list[str]:

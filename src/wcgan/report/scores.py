@@ -1,10 +1,13 @@
-"""One evaluation as the terminal shows it: its protocol, and a table of figures."""
+"""Evaluations as the terminal shows them: protocols, and a table of figures."""
 
 from __future__ import annotations
 
-from wcgan.report.comparison import evaluation_to_text, protocol_to_sentence
+from collections.abc import Sequence
+
+from wcgan.report.comparison import evaluation_to_text, last_evaluations, runs_to_scores
 from wcgan.report.figures import duration, is_number
-from wcgan.report.reading import Record
+from wcgan.report.protocols import evaluations_to_protocols, protocol_to_sentence
+from wcgan.report.reading import Record, RunRecord, protocol_key
 
 HEADS = ("score", "value", "images", "seed")
 
@@ -26,6 +29,24 @@ def scores_to_rows(scores: Record) -> tuple[tuple[str, ...], list[tuple[str, ...
     versions = ", ".join(f"{name} {version}" for name, version in scores.get("versions", {}).items())
     cost = ", ".join(filter(None, [duration(scores.get("seconds")), scores.get("device"), versions]))
     return HEADS, rows, [f"protocol: {protocol['name']}", protocol_to_sentence(facts, []), cost]
+
+
+def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """The heads and the rows of a table of runs, and a sentence for each protocol where there are several.
+
+    A run has a row for each protocol of its last evaluations: figures of two protocols never stand side by side.
+    """
+    names = list(dict.fromkeys(score.name for score in runs_to_scores(runs)))
+    protocols = evaluations_to_protocols(record for run in runs for record in last_evaluations(run))
+    several = len(protocols) > 1
+    rows: list[tuple[str, ...]] = []
+    for run in runs:
+        for record in last_evaluations(run) or [{}]:
+            letters = (protocols[protocol_key(record)].letter if record else "",) if several else ()
+            figures = (evaluation_to_text(record, name) for name in names)
+            rows.append((run.name, run.variant or "", str(run.iteration), *letters, *figures))
+    heads = ("run", "variant", "iterations", *(("protocol",) if several else ()), *names)
+    return heads, rows, [f"protocol {each.letter}: {each.sentence}" for each in protocols.values()] if several else []
 
 
 def _images(name: str, protocol: Record) -> str:

@@ -21,7 +21,7 @@ SHEET = Markup(
     + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
-body { margin: 0 auto; max-width: 1180px; padding: 1.5rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 1280px; padding: 1.5rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .7rem; }
@@ -34,11 +34,15 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: .45rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th { font-size: .85rem; color: var(--soft); font-weight: 600; vertical-align: bottom; }
 tbody th { font-weight: 600; min-width: 10rem; overflow-wrap: anywhere; }
+.differences tbody th { min-width: 16rem; }
 .differences td, .differences thead th { min-width: 6rem; max-width: 20rem; overflow-wrap: anywhere; }
 td.number, th.number { text-align: right; }
-.runs { font-size: .94rem; }
+.runs, .results, .facts, .seeds, .tests { font-size: .92rem; }
+.results td, .seeds td.number { white-space: nowrap; }
+.results thead .group { text-align: center; }
+.runs th, .runs td, .results th, .results td { padding-left: .4rem; padding-right: .4rem; }
 .runs td { white-space: nowrap; }
-.runs td small { display: block; color: var(--soft); white-space: normal; }
+td small { display: block; color: var(--soft); white-space: normal; }
 td.best { font-weight: 700; background: var(--mark); }
 .direction { white-space: nowrap; font-weight: 400; }
 .scroll { overflow-x: auto; }
@@ -47,11 +51,17 @@ td.best { font-weight: 700; background: var(--mark); }
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 350px), 1fr)); }
 .samples { grid-template-columns: repeat(auto-fit, minmax(min(100%, 350px), 1fr)); }
 figure { margin: 0; min-width: 0; }
-.chart { display: block; width: 100%; height: auto; }
+.chart { display: block; width: 100%; height: auto; overflow: visible; }
 .chart text { font-size: 13px; fill: var(--soft); }
 .grid, .axis { fill: none; stroke: var(--line); stroke-width: 1; }
 .axis { stroke: var(--soft); }
-.line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.line, .thin { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.thin { stroke-width: 1; }
+.band { fill-opacity: .16; stroke-opacity: .3; stroke-width: 1; }
+.over-time, #over-time:checked ~ .charts .over-iterations { display: none; }
+#over-time:checked ~ .charts .over-time { display: block; }
+input[name=over] { margin: 0 .3rem 0 0; accent-color: var(--c0); }
+label { margin-right: 1.2rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .15rem 1rem; list-style: none; margin: .2rem 0 0; padding: 0;
   font-size: .85rem; }
 .legend li { display: flex; align-items: center; min-width: 0; overflow-wrap: anywhere; }
@@ -76,10 +86,13 @@ pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consol
   .stack td.best { background: none; }
   .stack td.best > span { background: var(--mark); padding: 0 .3rem; border-radius: 3px; }
   .stack td::before { content: attr(data-label); color: var(--soft); font-weight: 400; text-align: left;
-    max-width: 60%; overflow-wrap: anywhere; }
+    flex: none; max-width: 60%; overflow-wrap: anywhere; }
 }
-@media (max-width: 500px) { body { padding: 1rem 1rem 3rem; } }
+@media (max-width: 500px) { body { padding: 1rem 1rem 3rem; } .chart text { font-size: 15px; } }
 """
-    + "\n".join(f".line.c{n} {{ stroke: var(--c{n}); }} .dot.c{n} {{ fill: var(--c{n}); }}" for n in range(len(_LIGHT)))
+    + "\n".join(
+        f".line.c{n}, .thin.c{n}, .band.c{n} {{ stroke: var(--c{n}); }} .dot.c{n}, .band.c{n} {{ fill: var(--c{n}); }}"
+        for n in range(len(_LIGHT))
+    )
     + "\n"
 )

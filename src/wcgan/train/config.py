@@ -73,6 +73,8 @@ class TrainConfig:
     """How many of the last are kept."""
     evaluate_every: int = 0
     """Iterations between evaluations; 0 for none but the last."""
+    conditioning_every: int = 0
+    """Iterations between measurements of the generator's Jacobian; 0 for none."""
     evaluate_images: int = 10_000
     """Generated images in an evaluation."""
     evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
@@ -136,7 +138,7 @@ def check_train(train: TrainConfig) -> None:
     at_least(1, "iterations", "critic_steps", "log_every", "checkpoint_every", "keep_checkpoints")
     at_least(2, "batch", "generator_batch")
     at_least(10, "evaluate_images")  # the inception score is taken of ten parts
-    at_least(0, "gradient_penalty", "learning_rate", "sample_every", "evaluate_every", "seed")
+    at_least(0, "gradient_penalty", "learning_rate", "sample_every", "evaluate_every", "conditioning_every", "seed")
     at_least(0, "class_weight_discriminator", "class_weight_generator")
     for name in ("beta1", "beta2", "ema"):
         if not 0 <= getattr(train, name) < 1:

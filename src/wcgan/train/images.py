@@ -23,6 +23,11 @@ def grid(images: Tensor, columns: int, border: int = 2) -> Tensor:
     return picture
 
 
+def scale_to_show(resolution: int) -> int:
+    """How many times as large images are shown: small ones larger."""
+    return max(1, 64 // resolution)
+
+
 def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
     """`(C, H, W)` uint8 with one or three channels."""
     array = picture.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy()

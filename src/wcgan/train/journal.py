@@ -7,7 +7,7 @@ from wcgan.train.checkpoint import write_checkpoint
 from wcgan.train.commit import find_commit
 from wcgan.train.config import Config
 from wcgan.train.hardware import Hardware
-from wcgan.train.images import grid, write_png
+from wcgan.train.images import grid, scale_to_show, write_png
 from wcgan.train.iteration import Players, learning_rate
 from wcgan.train.parallel import Rank
 from wcgan.train.progress import Progress
@@ -55,10 +55,23 @@ class Journal:
 
     def samples(self, iteration: int, sampler: Sampler) -> None:
         picture = grid(sampler.rows(GRID_COLUMNS), GRID_COLUMNS)
-        scale = max(1, 64 // self.config.generator.resolution)  # small images are shown larger
-        write_png(picture, self.run.samples / f"{iteration:07d}.png", scale)
+        write_png(picture, self.run.samples / f"{iteration:07d}.png", scale_to_show(self.config.generator.resolution))
         if self._board is not None:
             self._board.add_image("samples", picture, iteration)
+
+    def conditioning(self, iteration: int, sampler: Sampler) -> None:
+        """The condition number of the generator's Jacobian."""
+        from wcgan.evaluate.conditioning import NOISES, measure_conditioning  # it imports this package
+
+        figures = measure_conditioning(sampler.network, self.config.train.seed)
+        self.run.record("conditioning", iteration, **figures)
+        for name, value in figures.items():
+            if value is not None:
+                self._scalar(name, value, iteration)
+        lacking = NOISES - figures["noises"] + figures["rank_deficient"]
+        if lacking:
+            why = "lacks rank, or is not finite,"
+            self.progress.say(f"iteration {iteration}: the generator's Jacobian {why} at {lacking} of {NOISES} z")
 
     def scores(self, iteration: int, scores: dict[str, Any], players: Players) -> None:
         """An evaluation; the generator with the lowest FID so far is kept as `best`."""

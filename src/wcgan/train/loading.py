@@ -35,4 +35,4 @@ def load_generator(path: str | Path, checkpoint: str = "last", device: str = "au
     network = build_generator(config.generator)
     tensors_to_network(found, "average" if section(found.tensors, "average") else "generator", network)
     network.requires_grad_(False).eval().to(find_device(device))
-    return Sampler(network, found.facts.get("classes", ()))
+    return Sampler(network, found.facts.get("classes", ()), found.facts.get("iteration"))

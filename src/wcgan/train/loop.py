@@ -120,9 +120,12 @@ def _train(
             healthy &= torch.stack([value.isfinite() for value in losses.values()]).all()
             seconds = seconds_before + time.monotonic() - began
             last = iteration == goal
-            logging, sampling, saving = (
+            logging, sampling, saving, conditioning = (
                 last or (every > 0 and iteration % every == 0)
-                for every in (settings.log_every, settings.sample_every, settings.checkpoint_every)
+                for every in (
+                    *(settings.log_every, settings.sample_every, settings.checkpoint_every),
+                    settings.conditioning_every,
+                )
             )
             stopping = stop.requested(rank)
             evaluating = evaluator and (last or (settings.evaluate_every and iteration % settings.evaluate_every == 0))
@@ -134,6 +137,8 @@ def _train(
                 journal.losses(iteration, means, seconds)
             if rank.first and sampling and settings.sample_every:
                 journal.samples(iteration, sampler)
+            if rank.first and conditioning and settings.conditioning_every:
+                journal.conditioning(iteration, sampler)
             if evaluating and evaluator:
                 try:
                     scores = evaluator(sampler)  # all processes share the work

@@ -26,8 +26,9 @@ class Sampler:
         images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
     """
 
-    def __init__(self, network: Generator, class_names: Sequence[str] = ()) -> None:
+    def __init__(self, network: Generator, class_names: Sequence[str] = (), iteration: int | None = None) -> None:
         self.network = network
+        self.iteration = iteration
         self.config = network.config
         self.class_names = tuple(class_names)
         self.conditional = network.config.conditional

@@ -1,0 +1,184 @@
+"""What a table would take: a short burst of each of its configs, through the code that trains and measures."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from wcgan.data import Progress
+from wcgan.evaluate import Features, find_protocol, load_inception, protocol_to_plan
+from wcgan.evaluate.sources import CHUNK
+from wcgan.experiments.finishing import other_number_of_images
+from wcgan.experiments.paper import Row
+from wcgan.experiments.standing import Looker, find_looker, missing_figures, run_to_standing
+from wcgan.experiments.tables import PlannedRun, Reproduction
+from wcgan.experiments.training import load_data
+from wcgan.train import loop
+from wcgan.train.config import Config
+from wcgan.train.fitting import fit_config
+from wcgan.train.graph import WARM_UP
+from wcgan.train.hardware import find_hardware
+from wcgan.train.images import grid, write_png
+from wcgan.train.iteration import build_players
+from wcgan.train.parallel import Rank
+from wcgan.train.progress import Progress as Silence
+from wcgan.train.run import Run
+from wcgan.train.sampling import Sampler
+
+SECONDS = 2.0  # of a burst, after the iterations that warm up
+
+
+@dataclass(frozen=True)
+class Burst:
+    """What a config takes on this machine."""
+
+    seconds_per_iteration: float
+    seconds_per_image: float
+    """Drawn, and looked at by Inception where that is here."""
+    checkpoint_bytes: int
+    grid_bytes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is left of a row."""
+
+    row: Row
+    iterations: int
+    """Of one run."""
+    seeds: int
+    done: int
+    """Seeds with nothing left to do."""
+    seconds: float = 0.0
+    """One run after another."""
+    bytes: int = 0
+    missing: str = ""
+    """Why it cannot be trained, where it cannot."""
+
+
+def estimate(plan: Reproduction, progress: Progress | None = None) -> tuple[list[Estimate], list[str]]:
+    """An estimate for each row, and what a reader must know. Nothing is written but the caches of data.
+
+    Args:
+        plan: what `plan_table` gives.
+        progress: called with what is being done, how much of it is done, and how much there is.
+    """
+    looker = find_looker()
+    rows = list(dict.fromkeys(run.row.preset for run in plan.runs))
+    estimates = []
+    for number, name in enumerate(rows, start=1):
+        runs = [run for run in plan.runs if run.row.preset == name]
+        estimates.append(_estimate_row(runs, looker))
+        if progress is not None:
+            progress("rows tried", number, len(rows))
+    return estimates, [looker.note] if looker.note else []
+
+
+def _estimate_row(runs: Sequence[PlannedRun], looker: Looker) -> Estimate:
+    nothing = runs_to_estimate(runs, looker)
+    if nothing.done == len(runs):
+        return nothing
+    config = runs[0].config
+    try:
+        burst = measure_burst(config, looker)
+        small = any(other_number_of_images(config, protocol) is not None for protocol in runs[0].row.protocols)
+    except (ValueError, ImportError, OSError) as error:
+        return replace(nothing, missing=str(error))
+    return runs_to_estimate(runs, looker, burst, small)
+
+
+def runs_to_estimate(
+    runs: Sequence[PlannedRun], looker: Looker, burst: Burst | None = None, small: bool = False
+) -> Estimate:
+    """What the runs of a row have left, if each takes what a burst did.
+
+    Args:
+        runs: one for each seed.
+        looker: what looks at the images.
+        burst: of their config; None for one that takes nothing.
+        small: whether there are fewer real images than the protocols have: training's evaluation is then all there is.
+    """
+    standings = [run_to_standing(run, looker) for run in runs]
+    left = [(r, s) for r, s in zip(runs, standings, strict=True) if s.state not in ("done", "diverged")]
+    burst = burst or Burst(0.0, 0.0, 0, 0)
+    return Estimate(
+        runs[0].row,
+        runs[0].config.train.iterations,
+        len(runs),
+        len(runs) - len(left),
+        sum(_seconds(run, standing.iteration, burst, looker, small) for run, standing in left),
+        sum(_bytes(run.config, burst) for run, _ in left),
+    )
+
+
+def measure_burst(config: Config, looker: Looker, seconds: float = SECONDS) -> Burst:
+    """Trains for a few seconds, draws some images, and writes one checkpoint and one grid into a temporary folder."""
+    hardware, dataset = find_hardware(config.train), load_data(config)
+    config = fit_config(config, dataset)
+    players = build_players(config, hardware.device, hardware.channels_last)
+    batches = loop.batches_of(config, dataset, hardware.device, Rank())
+    loop.compile_players(players, config, hardware, Silence())
+    step = loop.make_step(players, batches, config, hardware, Silence())
+    began = time.monotonic()
+    for iteration in range(WARM_UP + 1):  # a GPU compiles, and records the graph; a slow CPU has nothing to wait for
+        if hardware.device.type == "cuda" or iteration == 0 or time.monotonic() - began < seconds:
+            step(iteration)
+    per_iteration = _time(step, hardware.device, seconds)
+    sampler = Sampler(players.sampler, dataset.classes)
+    networks = [load_inception(device=str(hardware.device))] if looker.features == "inception" else []
+    per_image = _time(lambda number: _look(sampler, networks, number), hardware.device, seconds) / CHUNK
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder))
+        loop.save(players, run, config, dataset, 0, 0.0)
+        write_png(grid(sampler.rows(), 10), run.samples / "grid.png")
+        checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
+        return Burst(per_iteration, per_image, checkpoint, (run.samples / "grid.png").stat().st_size)
+
+
+def _time(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
+    """Seconds of a step: as many as fit into the time, at least one."""
+    _wait(device)
+    began, count = time.monotonic(), 0
+    while count == 0 or time.monotonic() - began < seconds:
+        step(count)
+        _wait(device)
+        count += 1
+    return (time.monotonic() - began) / count
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _look(sampler: Sampler, networks: Sequence[Features], seed: int) -> None:
+    images = sampler.from_noise(sampler.noise(CHUNK, seed), sampler.labels(CHUNK, None), stay=True)
+    for network in networks:
+        for part in images.split(network.batch):
+            network.predict(part)
+
+
+def _seconds(run: PlannedRun, reached: int, burst: Burst, looker: Looker, small: bool) -> float:
+    """Of the iterations that are left, training's own evaluations among them, and the row's protocols after them."""
+    train = run.config.train
+    left = train.iterations - reached
+    every = train.evaluate_every or train.iterations
+    evaluations = -(-train.iterations // every) - reached // every  # the last one wherever it falls
+    images = evaluations * train.evaluate_images
+    missing = {} if small else missing_figures(run, looker, Run(run.folder).lines())
+    for name, metrics in missing.items():
+        protocol = find_protocol(name)
+        images += protocol_to_plan(protocol, protocol.reference or 0, metrics=metrics).images(metrics)
+    return left * burst.seconds_per_iteration + images * burst.seconds_per_image
+
+
+def _bytes(config: Config, burst: Burst) -> int:
+    """The checkpoints that are kept, and each grid twice: in `samples` and in TensorBoard's events."""
+    train = config.train
+    grids = train.iterations // train.sample_every if train.sample_every else 0
+    return train.keep_checkpoints * burst.checkpoint_bytes + 2 * grids * burst.grid_bytes

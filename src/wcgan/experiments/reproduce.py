@@ -1,0 +1,153 @@
+"""`wcgan reproduce`: runs what is missing, goes on with what was stopped, skips what is done, writes the table."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wcgan.experiments.board import Show, board_for
+from wcgan.experiments.cluster import connected, import_ray, run_on_cluster
+from wcgan.experiments.finishing import Ending, finish_run, run_to_ending
+from wcgan.experiments.paper import Table
+from wcgan.experiments.standing import find_looker
+from wcgan.experiments.tables import (
+    EXPERIMENTS,
+    PlannedRun,
+    Reproduction,
+    find_table,
+    folders_of,
+    read_options,
+    write_options,
+)
+from wcgan.train.loop import StopRequest
+from wcgan.train.parallel import process_count
+
+WriteTable = Callable[[Table, Mapping[str, Sequence[Path]], Path, float, Sequence[str]], dict[str, Path]]
+"""`wcgan.report.write_table`: from a table and the folders of its rows' runs to its files."""
+INCOMPLETE = 1
+_NOT_BEGUN = Ending("not begun", sentence="not begun")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a table."""
+
+    files: dict[str, Path]
+    """md, csv, tex and html -> where the table is."""
+    problems: tuple[str, ...]
+    """A sentence for each run that is not done."""
+    stopped_by: int | None = None
+    """The signal that ended it early, if any."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a table with every run that was asked for."""
+        return 128 + self.stopped_by if self.stopped_by is not None else INCOMPLETE if self.problems else 0
+
+
+def reproduce(
+    plan: Reproduction, write_table: WriteTable, ray: str | None = None, gpus_per_run: float | None = None
+) -> Result:
+    """Makes a table: every run of the plan, one after another or as tasks on Ray, then its files.
+
+    Args:
+        plan: what `plan_table` gives.
+        write_table: writes the files.
+        ray: local, or a cluster's address; None for one run after another, as where Ray is not installed.
+        gpus_per_run: of each task, on Ray; None for a GPU each.
+    """
+    if process_count() > 1:
+        raise ValueError("wcgan reproduce is one process: use --ray for several runs at once")
+    if gpus_per_run is not None and not 0 < gpus_per_run <= 1:
+        raise ValueError(f"--gpus-per-run must be more than 0 and at most 1, got {gpus_per_run}")
+    looker, module = find_looker(), None if ray is None else import_ray()
+    notes = [looker.note] if looker.note else []
+    if ray is not None and module is None:
+        notes.append("Ray is not installed (pip install 'wcgan[cluster]'): the runs go one after another.")
+    write_options(plan)
+    endings = {run.name: ending for run in plan.runs if (ending := run_to_ending(run, looker)) is not None}
+    left = [run for run in plan.runs if run.name not in endings]
+    with ExitStack() as context:
+        stop = context.enter_context(_signals(interrupt=module is None))
+        if module is not None and left:
+            context.enter_context(connected(module, str(ray)))
+            context.enter_context(redirect_stdout(sys.stderr))  # Ray prints there that a worker has died
+        show = context.enter_context(board_for(plan.runs, live=module is not None))
+        for run in plan.runs:
+            if run.name in endings:
+                show(run, endings[run.name].state, endings[run.name].sentence)
+        results = (
+            _run_in_turn(left, show)
+            if module is None or not left
+            else run_on_cluster(module, left, plan.out, gpus_per_run, show, lambda: stop.signal is not None)
+        )
+        try:
+            for run, ending in results:
+                endings[run.name] = ending
+                show(run, ending.state, ending.sentence)
+                stop.signal = stop.signal or ending.stopped_by
+        except KeyboardInterrupt:
+            pass  # outside of training, where nothing that is written is half written
+    missing = {run.name: endings.get(run.name, _NOT_BEGUN) for run in plan.runs}
+    missing = {name: ending for name, ending in missing.items() if ending.state != "done"}
+    states = [f"Not done: {', '.join(f'{name} ({e.state})' for name, e in missing.items())}."] if missing else []
+    files = _write(plan.key, plan.out, write_table, [*notes, *states])
+    return Result(files, tuple(f"{name}: {ending.sentence}" for name, ending in missing.items()), stop.signal)
+
+
+def rebuild(folder: Path, name: str | None, write_table: WriteTable) -> dict[str, Path]:
+    """Writes the files of a table, or of every table that has a run, from the folders of runs alone -> their pages.
+
+    Raises:
+        ValueError: where there is no run.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not there: name a folder that holds one for each table")
+    keys = [key for key in EXPERIMENTS if (folder / key).is_dir()] if name is None else [find_table(name)]
+    found = [key for key in keys if any(folders_of(key, folder).values())]
+    if not found:
+        raise ValueError(f"{folder} holds no run{f' of {keys[0]}' if name else ''}: they lie in TABLE/ROW/seed-N")
+    return {key: _write(key, folder, write_table)["html"] for key in found}
+
+
+def _write(key: str, out: Path, write_table: WriteTable, notes: Sequence[str] = ()) -> dict[str, Path]:
+    folder = out / key
+    scale, settings = read_options(folder)
+    changed = [f"Set in every run: {', '.join(settings)}."] if settings else []
+    return write_table(EXPERIMENTS[key], folders_of(key, out), folder, scale, [*changed, *notes])
+
+
+def _run_in_turn(runs: Sequence[PlannedRun], show: Show) -> Iterator[tuple[PlannedRun, Ending]]:
+    for run in runs:
+        show(run, "running", "")
+        ending = finish_run(run)
+        yield run, ending
+        if ending.stopped_by is not None:
+            return
+
+
+@contextmanager
+def _signals(interrupt: bool) -> Iterator[StopRequest]:
+    """Remembers a signal; with `interrupt` it also ends what is going on. Training has handlers of its own."""
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def remember(number: int, frame: object) -> None:
+        stop.signal = number
+        if interrupt:
+            raise KeyboardInterrupt
+
+    before: dict[int, Any] = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,234 @@
+"""Which runs a table needs: its rows and seeds, their configs, and the folder of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from wcgan.experiments.paper import TABLES, Row, Table
+from wcgan.experiments.presets import preset, preset_to_folder
+from wcgan.experiments.training import load_data
+from wcgan.norm import VARIANTS
+from wcgan.train.checkpoint import write_atomically
+from wcgan.train.config import Config, config_to_yaml, override
+from wcgan.train.fitting import fit_config
+from wcgan.train.run import Run, resumed_run
+
+_CONVERGENCE = ("GP + ResNet", "WC GP + ResNet", "SN + ResNet", "WC SN + ResNet")
+EXPERIMENTS: dict[str, Table] = {
+    **TABLES,
+    "convergence": Table(
+        "fig.cifar-convergence",
+        "IS and FID 10k every 1,000 iterations",
+        tuple(Row(f"cifar10/{name}") for name in _CONVERGENCE),
+        number=2,
+        evaluate_every=1000,
+    ),
+    "stability": Table(
+        "fig:zca-vs-cholesky",
+        "Cholesky against ZCA, three seeds each",
+        (Row("cifar10/WC"), Row("cifar10/WzcaC")),
+        number=4,
+        evaluate_every=1000,
+        seeds=3,
+    ),
+    "digits": Table("", "Every variant on the embedded digits", tuple(Row(f"digits/{name}") for name in VARIANTS)),
+}
+_SCHEDULE = ("iterations", "drop_at", "evaluate_every", "conditioning_every", "sample_every", "checkpoint_every")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that a table needs."""
+
+    row: Row
+    seed: int
+    config: Config
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.row.preset}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table to be made: the runs that are asked for, and what about them is not the paper's."""
+
+    key: str
+    """Its name in `EXPERIMENTS`."""
+    runs: tuple[PlannedRun, ...]
+    """One seed of every row, then the next."""
+    out: Path
+    """Holds a folder for each table."""
+    scale: float = 1.0
+    """By which every schedule is shortened."""
+    settings: tuple[str, ...] = ()
+    """`section.field=value`, in every run."""
+
+    @property
+    def table(self) -> Table:
+        return EXPERIMENTS[self.key]
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.key
+
+
+def find_table(name: str) -> str:
+    """A key of `EXPERIMENTS` by itself or by its place in the paper; case does not matter.
+
+    Example:
+        >>> find_table("table3"), find_table("Figure 2"), find_table("digits")
+        ('ablation-WC', 'convergence', 'digits')
+    """
+    names = {key.lower(): key for key in EXPERIMENTS}
+    names |= {table.place.lower().replace(" ", ""): key for key, table in EXPERIMENTS.items() if table.place}
+    found = names.get(name.lower().replace(" ", ""))
+    if found is None:
+        near = ", ".join(get_close_matches(name.lower(), names, cutoff=0))
+        raise ValueError(f"unknown table {name!r}; `wcgan reproduce --list` names them; the nearest are {near}")
+    return found
+
+
+def choose_rows(key: str, wanted: Sequence[str] = ()) -> tuple[Row, ...]:
+    """The rows of a table that have these names: a preset's, its part after the slash, or a dataset's; all for none."""
+    rows, names = EXPERIMENTS[key].rows, [part.strip() for text in wanted for part in text.split(",") if part.strip()]
+    known = {name for row in rows for name in (row.preset, row.preset.partition("/")[2], row.dataset)}
+    for name in names:
+        if name not in known:
+            near = ", ".join(get_close_matches(name, sorted(known), cutoff=0))
+            raise ValueError(f"{key} has no row {name!r}; the nearest are {near}")
+    return tuple(
+        row for row in rows if not names or {row.preset, row.preset.partition("/")[2], row.dataset} & set(names)
+    )
+
+
+def shorten(config: Config, scale: float) -> Config:
+    """A config with every length of its schedule multiplied; none that is not 0 becomes less than 1.
+
+    Example:
+        >>> shorten(preset("cifar10/cWC SN + Proj. Discr. drop"), 0.1).train.drop_at
+        3000
+    """
+    if not 0 < scale <= 1:
+        raise ValueError(f"--scale must be more than 0 and at most 1, got {scale}")
+    lengths = {name: getattr(config.train, name) for name in _SCHEDULE}
+    return replace(
+        config, train=replace(config.train, **{k: max(1, round(v * scale)) for k, v in lengths.items() if v})
+    )
+
+
+def default_folder(scale: float) -> Path:
+    """Shortened runs and full ones lie apart.
+
+    Example:
+        >>> str(default_folder(1.0)), str(default_folder(0.1))
+        ('reproduce', 'reproduce-x0.1')
+    """
+    return Path("reproduce" if scale == 1 else f"reproduce-x{scale:g}")
+
+
+def plan_table(
+    name: str,
+    rows: Sequence[str] = (),
+    seeds: int | None = None,
+    scale: float = 1.0,
+    settings: Sequence[str] = (),
+    out: Path | None = None,
+) -> Reproduction:
+    """The runs of a table.
+
+    Args:
+        name: a key of `EXPERIMENTS`, or a place in the paper such as table3.
+        rows: those to make, as `choose_rows` takes them; none for all.
+        seeds: 3 for the seeds 0, 1 and 2; None for as many as the table has.
+        scale: by which every schedule is shortened.
+        settings: `section.field=value`, set in every run after it is shortened.
+        out: holds a folder for each table; None for one whose name says the scale.
+
+    Raises:
+        ValueError: for a table, row or setting that is not there, or a folder that holds runs of another config.
+    """
+    key = find_table(name)
+    count = EXPERIMENTS[key].seeds if seeds is None else seeds
+    if count < 1:
+        raise ValueError(f"--seeds must be at least 1, got {count}")
+    if any(setting.partition("=")[0].strip() == "train.seed" for setting in settings):
+        raise ValueError("train.seed is not for --set here: --seeds 3 trains every row with the seeds 0, 1 and 2")
+    out = out or default_folder(scale)
+    runs = []
+    for row in choose_rows(key, rows):
+        home, origin = _homes()[key, row.preset]
+        config = override(shorten(_unscaled(home, origin), scale), settings)
+        for seed in range(count):
+            seeded = replace(config, train=replace(config.train, seed=seed))
+            runs.append(PlannedRun(row, seed, seeded, out / home / preset_to_folder(origin) / f"seed-{seed}"))
+    plan = Reproduction(key, tuple(sorted(runs, key=lambda run: run.seed)), out, scale, tuple(settings))
+    _check_folder(plan)
+    return plan
+
+
+def folders_of(key: str, out: Path) -> dict[str, list[Path]]:
+    """A row's preset -> the folders of its runs that are there, by seed."""
+    found = {}
+    for row in EXPERIMENTS[key].rows:
+        home, origin = _homes()[key, row.preset]
+        folders = (out / home / preset_to_folder(origin)).glob("seed-*")
+        seeds = {int(f.name.removeprefix("seed-")): f for f in folders if f.name.removeprefix("seed-").isdigit()}
+        found[row.preset] = [seeds[n] for n in sorted(seeds) if (seeds[n] / "config.yaml").is_file()]
+    return found
+
+
+def write_options(plan: Reproduction) -> None:
+    """Beside the runs: what about them is not the paper's."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(_options(plan.folder), json.dumps({"scale": plan.scale, "set": plan.settings}).encode() + b"\n")
+
+
+def read_options(folder: Path) -> tuple[float, tuple[str, ...]]:
+    """The scale and the settings of a table's runs; those of the paper where nothing is written."""
+    if not _options(folder).is_file():
+        return 1.0, ()
+    try:
+        options = json.loads(_options(folder).read_text(encoding="utf-8"))
+        return float(options["scale"]), tuple(map(str, options["set"]))
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{_options(folder)} is damaged: delete it, and give --scale and --set again") from None
+
+
+def _options(folder: Path) -> Path:
+    return folder / "options.json"
+
+
+@cache
+def _homes() -> dict[tuple[str, str], tuple[str, str]]:
+    """Table and preset -> the first table and preset with that very config: a run that two tables have is one run."""
+    first: dict[str, tuple[str, str]] = {}
+    homes = {}
+    for key, table in EXPERIMENTS.items():
+        for row in table.rows:
+            text = config_to_yaml(replace(_unscaled(key, row.preset), preset=None))
+            homes[key, row.preset] = first.setdefault(text, (key, row.preset))
+    return homes
+
+
+def _unscaled(key: str, name: str) -> Config:
+    config = preset(name)
+    return replace(config, train=replace(config.train, evaluate_every=EXPERIMENTS[key].evaluate_every))
+
+
+def _check_folder(plan: Reproduction) -> None:
+    """Raises a ValueError where runs are there that have another config than the plan."""
+    if _options(plan.folder).is_file():
+        scale, settings = read_options(plan.folder)
+        if (scale, settings) != (plan.scale, plan.settings):
+            sets = "".join(f" --set {setting}" for setting in settings)
+            raise ValueError(f"{plan.folder} was begun with --scale {scale:g}{sets}: say that, or name another --out")
+    for run in plan.runs:
+        if (run.folder / "config.yaml").is_file() and Run(run.folder).config() != run.config:
+            resumed_run(run.folder, fit_config(run.config, load_data(run.config)))  # says what differs

@@ -1,0 +1,177 @@
+"""From the records of runs to charts: over iterations and over wall-clock time, with bands over seeds."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from wcgan.report.charts import Series, is_logarithmic, series_to_svg, swatch
+from wcgan.report.comparison import Score, runs_to_scores, score_to_label
+from wcgan.report.figures import is_number
+from wcgan.report.html import Markup, join, tag
+from wcgan.report.pieces import direction, empty
+from wcgan.report.reading import Record, RunRecord
+from wcgan.report.seeds import Group
+
+Curve = dict[int, float]
+"""Iteration -> value."""
+
+UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+BANDS = (
+    "A line is the mean over the seeds of one config, and its band reaches from their lowest value to their highest, "
+    "where all of them have one; a thin line goes on with a single seed. Over time, a mean stands at the seeds' "
+    "mean time."
+)
+SWITCH = join(
+    [
+        tag("h2", "Curves over"),
+        tag("input", type="radio", name="over", id="over-iterations", checked=""),
+        tag("label", "iterations", for_="over-iterations"),
+        tag("input", type="radio", name="over", id="over-time"),
+        tag("label", "wall-clock time", for_="over-time"),
+    ]
+)
+
+
+def groups_to_curves(groups: Sequence[Group]) -> Markup:
+    """The sections of scores, losses and conditioning, under one switch from iterations to time."""
+    runs = [run for group in groups for run in group.runs]
+    several = any(len(group.runs) > 1 for group in groups)
+    return join(
+        [
+            SWITCH if any(_has_time(run) for run in runs) else "",
+            tag("p", BANDS, class_="note soft") if several else "",
+            _scores(groups, runs),
+            _values(groups, "Losses", "loss/", lambda run: run.training)
+            or empty("Losses", "No iteration has been written down yet."),
+            _values(groups, "Conditioning of the generator", "condition", lambda run: run.conditioning),
+        ]
+    )
+
+
+def curves_to_series(label: str, style: int, curves: Sequence[Curve], place: Callable[[int, int], float]) -> Series:
+    """One curve as it is; of several, mean and span where all have a value, and what each has after that.
+
+    Args:
+        label: in the legend.
+        style: of the line.
+        curves: one for each seed.
+        place: (number of the curve, iteration) -> where on the axis.
+    """
+    common = sorted(set.intersection(*map(set, curves)))
+    count = len(curves)
+    where = [sum(place(number, i) for number in range(count)) / count for i in common]
+    values = [[curve[i] for curve in curves] for i in common]
+    values = [each if all(map(math.isfinite, each)) else [math.nan] for each in values]
+    after = common[-1] if common else -1
+    thin = [
+        tuple((place(number, i), curve[i]) for i in sorted(curve) if i >= after)
+        for number, curve in enumerate(curves)
+        if curve and max(curve) > after
+    ]
+    means = tuple((x, sum(each) / len(each)) for x, each in zip(where, values, strict=True))
+    low = tuple((x, min(each)) for x, each in zip(where, values, strict=True))
+    high = tuple((x, max(each)) for x, each in zip(where, values, strict=True))
+    several = count > 1
+    return Series(label, style, means, low if several else (), high if several else (), tuple(thin))
+
+
+def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
+    """How many seconds a run had trained by some iterations, between the lines that say so; none after the last."""
+    marks = [(0, 0.0), *((r["iteration"], r["seconds"]) for r in run.training if is_number(r.get("seconds")))]
+    times = {}
+    for iteration in iterations:
+        after = bisect_left(marks, iteration, key=lambda mark: mark[0])
+        if after < len(marks):
+            (i0, s0), (i1, s1) = marks[max(0, after - 1)], marks[after]
+            times[iteration] = s1 if i1 == iteration else s0 + (s1 - s0) * (iteration - i0) / (i1 - i0)
+    return times
+
+
+def _scores(groups: Sequence[Group], runs: Sequence[RunRecord]) -> Markup:
+    scores = runs_to_scores(runs)
+    if not scores:
+        return empty("Scores", "No run has been evaluated yet.")
+    # A protocol that was measured at the end alone has no curve; its score's other protocols have.
+    longest = {score: max(len(_score_to_curve(score, run)) for run in runs) for score in scores}
+    drawn = [s for s in scores if longest[s] > 1 or all(longest[o] <= 1 for o in scores if o.name == s.name)]
+    charts = [
+        _chart(score_to_label(score, drawn), score.name, groups, partial(_score_to_curve, score)) for score in drawn
+    ]
+    return join([tag("h2", "Scores"), tag("div", *charts, class_="charts")])
+
+
+def _values(
+    groups: Sequence[Group], title: str, prefix: str, records_of: Callable[[RunRecord], Sequence[Record]]
+) -> Markup:
+    """A chart for every number of the records whose name begins so; nothing where there is none."""
+    runs = [run for group in groups for run in group.runs]
+    numbers = (key for run in runs for r in records_of(run) for key, value in r.items() if is_number(value))
+    keys = dict.fromkeys(key for key in numbers if key.startswith(prefix))
+    charts = [_chart(_title(key), key, groups, partial(_records_to_curve, records_of, key)) for key in keys]
+    return join([tag("h2", title), tag("div", *charts, class_="charts")]) if charts else Markup()
+
+
+def _chart(title: str, key: str, groups: Sequence[Group], curve_of: Callable[[RunRecord], Curve]) -> Markup:
+    curves = [[curve_of(run) for run in group.runs] for group in groups]
+    drawn = [
+        curves_to_series(group.name, style, own, lambda _, iteration: iteration)
+        for style, (group, own) in enumerate(zip(groups, curves, strict=True))
+        if any(own)
+    ]
+    note = " (log scale)" if is_logarithmic(drawn) else ""
+    legend = tag("ul", *(tag("li", swatch(s.style), s.label) for s in drawn), class_="legend")
+    heading = tag("h3", title, direction(key), tag("span", note, class_="soft direction") if note else "")
+    charts = [tag("div", series_to_svg(title, drawn), class_="over-iterations"), _over_time(title, groups, curves)]
+    return tag("figure", heading, *charts, legend if len(groups) > 1 else "")
+
+
+def _over_time(title: str, groups: Sequence[Group], curves: Sequence[Sequence[Curve]]) -> Markup:
+    """The same curves, as far as their times are known."""
+    times = [
+        [times_of(run, curve) for run, curve in zip(g.runs, own, strict=True)]
+        for g, own in zip(groups, curves, strict=True)
+    ]
+    longest = max((seconds for own in times for each in own for seconds in each.values()), default=0.0)
+    unit, size = next(((name, size) for name, size in UNITS if longest > 2 * size), UNITS[-1])
+    drawn = [
+        curves_to_series(
+            group.name,
+            style,
+            [{i: curve[i] for i in known} for curve, known in zip(own, when, strict=True)],
+            partial(_time_of, when, size),
+        )
+        for style, (group, own, when) in enumerate(zip(groups, curves, times, strict=True))
+        if any(when)
+    ]
+    return tag("div", series_to_svg(title, drawn, f"{unit} of training"), class_="over-time")
+
+
+def _score_to_curve(score: Score, run: RunRecord) -> Curve:
+    found = ((record["iteration"], score.of(record)) for record in run.evaluations)
+    return {iteration: float(value) for iteration, value in found if value is not None}
+
+
+def _records_to_curve(records_of: Callable[[RunRecord], Sequence[Record]], key: str, run: RunRecord) -> Curve:
+    return {record["iteration"]: float(record[key]) for record in records_of(run) if is_number(record.get(key))}
+
+
+def _time_of(times: Sequence[dict[int, float]], unit: int, number: int, iteration: int) -> float:
+    return times[number][iteration] / unit
+
+
+def _title(key: str) -> str:
+    """The name of a chart.
+
+    Example:
+        >>> _title("loss/generator"), _title("condition/median")
+        ('Generator loss', 'Condition: median')
+    """
+    kind, _, name = key.partition("/")
+    return f"{name.capitalize()} loss" if kind == "loss" else f"{kind.capitalize()}: {name.replace('_', ' ')}"
+
+
+def _has_time(run: RunRecord) -> bool:
+    return any(is_number(record.get("seconds")) for record in run.training)

@@ -1,0 +1,193 @@
+"""A table of results as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+
+from wcgan.report.figures import is_number
+from wcgan.report.rows import DASH, FACTS, Column, Entry, Results, TableRow, difference_to_text, figure_to_text
+
+Head = tuple[str, tuple[str, ...]]
+"""A column's name, and the names of those below it."""
+
+CSV_HEADS = (
+    *("table", "row", "measure", "score", "protocol", "paper", "paper_std", "ours", "ours_std", "ours_std_over"),
+    *("difference", "seeds", "runs", "iteration", "planned_iterations", "status", "seconds", "hardware", "commit"),
+    *("checkpoint", "scale", "notes"),
+)
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
+_SPACES = re.compile(r"[\s\x00-\x1f\x7f]+")
+_LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "`": r"\textasciigrave{}",
+    # After the end of a row these would be part of its command.
+    "[": "{[}",
+    "*": "{*}",
+    "\u00b1": r"$\pm$",
+    "\u2212": "$-$",
+    "\u2013": "--",
+    "\u221e": r"$\infty$",
+    "\u00d7": r"$\times$",
+}
+
+
+def results_to_heads(results: Results) -> list[Head]:
+    """The columns' heads: each with the names of those below it, where it has several."""
+    scores: list[Head] = [(c.label, ("paper", "ours", "difference") if c.paper else ()) for c in results.columns]
+    return [("Row", ()), *scores, *((name, ()) for name in FACTS)]
+
+
+def row_to_cells(row: TableRow, results: Results) -> list[str]:
+    """A row's cells as text, one for each head or name below it."""
+    cells = [row.preset]
+    for column, entry in zip(results.columns, row.entries, strict=True):
+        ours = entry.ours.text if entry.ours else DASH
+        paper = [figure_to_text(entry.paper), ours, difference_to_text(entry.difference)]
+        cells += paper if column.paper else [ours]
+    return [*cells, *(row.facts[name] for name in FACTS)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some columns of a table, as text."""
+
+    heads: list[Head]
+    rows: list[list[str]]
+    """One cell for each head, or for each name below it; the first is the row's name."""
+
+
+def results_to_parts(results: Results) -> tuple[Part, Part]:
+    """The figures beside the paper's, and what else was measured with what it took: together they are too wide.
+
+    Where the paper has no figure, the first part has all that was measured. The second has only rows with runs.
+    """
+    heads, cells = results_to_heads(results), [row_to_cells(row, results) for row in results.rows]
+    ran = [row for row, source in zip(cells, results.rows, strict=True) if source.runs]
+    beside = sum(bool(column.paper) for column in results.columns)
+    last = 1 + (beside or len(results.columns))
+    width = sum(len(names) or 1 for _, names in heads[:last])
+    return (
+        Part(heads[:last], [row[:width] for row in cells]),
+        Part([heads[0], *heads[last:]], [[row[0], *row[width:]] for row in ran]),
+    )
+
+
+def results_to_markdown(results: Results) -> str:
+    """A heading, the table, and what is to be said of it."""
+    heads = [f"{label} {name}".strip() for label, names in results_to_heads(results) for name in (names or ("",))]
+    sides = ["---" if head in ("Row", "Protocol", "Hardware", "Commit") else "---:" for head in heads]
+    lines = [heads, *(row_to_cells(row, results) for row in results.rows)]
+    first, *rest = ["| " + " | ".join(map(to_markdown, line)) + " |" for line in lines]
+    notes = [f"- {to_markdown(sentence)}" for sentence in results.sentences]
+    table = [first, f"| {' | '.join(sides)} |", *rest]
+    return "\n".join([f"# {to_markdown(results.title)}", "", *table, "", *notes, ""])
+
+
+def results_to_csv(results: Results) -> str:
+    """A line for each row and measure: plain numbers, an empty field where there is none."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_HEADS, lineterminator="\n")
+    writer.writeheader()
+    for row in results.rows:
+        for column, entry in zip(results.columns, row.entries, strict=True):
+            writer.writerow(_entry_to_fields(results, row, column, entry))
+    return text.getvalue()
+
+
+def results_to_latex(results: Results) -> str:
+    """Two `booktabs` tables across the page, figures and what the runs took, with the notes below them."""
+    figures, facts = results_to_parts(results)
+    lines = [
+        r"% Needs \usepackage{booktabs}.",
+        r"\begin{table*}",
+        r"\centering",
+        rf"\caption{{{to_latex(results.title)}}}",
+        r"\scriptsize",
+        r"\setlength{\tabcolsep}{3pt}",
+        *_tabular(figures),
+        *([r"\par\medskip", *_tabular(facts)] if facts.rows else []),
+        r"\begin{flushleft}",
+        *(to_latex(sentence) + r" \par" for sentence in results.sentences),
+        r"\end{flushleft}",
+        r"\end{table*}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _tabular(part: Part) -> list[str]:
+    top: list[str] = []
+    below: list[str] = []
+    rules: list[str] = []
+    for label, names in part.heads:
+        first, width = len(below) + 1, len(names)
+        below += list(names) or [""]
+        top.append(rf"\multicolumn{{{width}}}{{c}}{{{to_latex(label)}}}" if names else to_latex(label))
+        rules += [rf"\cmidrule(lr){{{first}-{first + width - 1}}}"] if names else []
+    return [
+        rf"\begin{{tabular}}{{l{'r' * (len(below) - 1)}}}",
+        r"\toprule",
+        " & ".join(top) + r" \\",
+        *(["".join(rules), " & ".join(below) + r" \\"] if rules else []),
+        r"\midrule",
+        *(" & ".join(map(to_latex, row)) + r" \\" for row in part.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def to_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, on one line.
+
+    Example:
+        >>> to_markdown("cWC_sa | <b>")
+        'cWC\\\\_sa \\\\| \\\\<b\\\\>'
+    """
+    return _MARKDOWN.sub(r"\\\1", _SPACES.sub(" ", text)).strip()
+
+
+def to_latex(text: str) -> str:
+    """Text that LaTeX prints as it is.
+
+    Example:
+        >>> to_latex("cWC_sa: 50% ± 1")
+        'cWC\\\\_sa: 50\\\\% $\\\\pm$ 1'
+    """
+    return "".join(_LATEX.get(sign, sign) for sign in _SPACES.sub(" ", text).strip())
+
+
+def _entry_to_fields(results: Results, row: TableRow, column: Column, entry: Entry) -> dict[str, object]:
+    paper, ours = entry.paper or (None, None), entry.ours
+    times = [run.seconds for run in row.runs if is_number(run.seconds)]
+    return {
+        "table": results.title,
+        "row": row.preset,
+        "measure": column.label,
+        "score": column.score.name,
+        "protocol": column.score.protocol,
+        "paper": paper[0],
+        "paper_std": paper[1],
+        "ours": ours.mean if ours else None,
+        "ours_std": ours.deviation if ours else None,
+        "ours_std_over": ours.deviation_over if ours else None,
+        "difference": entry.difference,
+        "seeds": len(ours.evaluations) if ours else 0,
+        "runs": len(row.runs),
+        "iteration": ours.iteration if ours else None,
+        "planned_iterations": "; ".join(dict.fromkeys(str(run.planned) for run in row.runs if run.planned is not None)),
+        "status": "; ".join(dict.fromkeys(run.status for run in row.runs)) or "no run",
+        "seconds": round(sum(times) / len(times), 3) if times else None,
+        "hardware": row.facts["Hardware"].strip(DASH),
+        "commit": row.facts["Commit"].strip(DASH),
+        "checkpoint": "last" if column.iteration is None else column.iteration,
+        "scale": results.scale,
+        "notes": " ".join([*results.notes, *row.remarks]),
+    }

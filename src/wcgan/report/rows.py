@@ -1,0 +1,208 @@
+"""A table of the paper as rows and columns: its figures, those of runs, and what the runs took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wcgan.evaluate import PROTOCOLS
+from wcgan.experiments.paper import MEASURES, Figure, Table
+from wcgan.report.comparison import Score, last_evaluations, runs_to_scores, score_to_label
+from wcgan.report.figures import duration, is_number, number
+from wcgan.report.protocols import evaluations_to_protocols
+from wcgan.report.reading import RunRecord, protocol_key
+from wcgan.report.seeds import Measured, measure
+
+DASH = "\u2013"
+FACTS = ("Seeds", "Iterations", "Protocol", "Time", "Hardware", "Commit")
+RULE = "Ours is the last checkpoint of each run, for every row."
+DIFFERENCE = "Difference is ours minus the paper's, by the same protocol."
+SPREAD = (
+    "Our \u00b1 is the sample standard deviation over seeds or, marked (sets), that of one seed over its sets of "
+    "images. Time is that of one seed, on average."
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A score in a table."""
+
+    label: str
+    score: Score
+    paper: Mapping[str, Figure] = field(default_factory=dict)
+    """Preset -> the paper's figure; empty for a score that the paper does not have."""
+    iteration: int | None = None
+    """Where it is measured, in place of the last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row's score: the paper's and ours."""
+
+    paper: Figure | None
+    ours: Measured | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None or self.ours is None else self.ours.mean - self.paper[0]
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row: its runs, one for each seed, and an entry for each column."""
+
+    preset: str
+    runs: tuple[RunRecord, ...]
+    entries: tuple[Entry, ...]
+    facts: dict[str, str]
+    """Name in `FACTS` -> what the runs took, in words."""
+    remarks: tuple[str, ...]
+    """What a reader would not expect of the figures."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table with all that is said of it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[TableRow, ...]
+    scale: float
+    protocols: tuple[str, ...]
+    """How the figures were measured."""
+    notes: tuple[str, ...]
+    """The scale where it is not 1, and what else holds for all rows."""
+
+    @property
+    def sentences(self) -> list[str]:
+        """All that is to be said of the table."""
+        remarks = [f"{row.preset}: {remark}" for row in self.rows for remark in row.remarks]
+        difference = [DIFFERENCE] if any(column.paper for column in self.columns) else []
+        return [*self.notes, RULE, *difference, SPREAD, *self.protocols, *remarks]
+
+
+def runs_to_results(
+    table: Table, runs: Mapping[str, Sequence[RunRecord]], scale: float, notes: Sequence[str]
+) -> Results:
+    """A table of the paper with the figures of runs beside it; `runs` are those of each preset."""
+    of_rows = [tuple(runs.get(row.preset, ())) for row in table.rows]
+    columns = table_to_columns(table, of_rows, scale)
+    measured = [[measure(own, column.score, column.iteration) for column in columns] for own in of_rows]
+    shown = [record for row in measured for cell in row if cell for record in cell.evaluations]
+    # In the order of the runs, so that the letters are those of a page on the same runs.
+    last = [record for own in of_rows for run in own for record in last_evaluations(run)]
+    protocols = evaluations_to_protocols([*last, *shown])
+    used = {protocol_key(record) for record in shown}
+    rows = []
+    for row, own, cells in zip(table.rows, of_rows, measured, strict=True):
+        entries = tuple(Entry(column.paper.get(row.preset), cell) for column, cell in zip(columns, cells, strict=True))
+        keys = {protocol_key(cell.evaluations[0]) for cell in cells if cell}
+        letters = ", ".join(each.letter for key, each in protocols.items() if key in keys)
+        rows.append(TableRow(row.preset, own, entries, _facts(own, cells, letters), _remarks(own, entries, columns)))
+    whose = "the paper's" if any(row.figures for row in table.rows) else "the presets'"
+    shortened = [] if scale == 1 else [f"Schedules shortened to {scale:g} of {whose}."]
+    return Results(
+        title=f"{table.place}: {table.title}" if table.place else table.title,
+        columns=columns,
+        rows=tuple(rows),
+        scale=scale,
+        protocols=tuple(f"Protocol {each.letter}: {each.sentence}" for key, each in protocols.items() if key in used),
+        notes=(*shortened, *notes),
+    )
+
+
+def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: float = 1.0) -> tuple[Column, ...]:
+    """The paper's figures in the order of `MEASURES`, and after them what else was measured, without the paper's."""
+    own_names = {Score(metric.upper(), protocol): name for name, (metric, protocol) in MEASURES.items()}
+    columns = []
+    for score, name in own_names.items():
+        earlier = sorted({at for row in table.rows for at in row.earlier}) if name == "IS" else []
+        for at in earlier:
+            paper = {row.preset: row.earlier[at] for row in table.rows if at in row.earlier}
+            short = max(1, round(at * scale))
+            columns.append(Column(f"{name} at {number(short)}", score, paper, short))
+        paper = {row.preset: row.figures[name] for row in table.rows if name in row.figures}
+        if paper:
+            columns.append(Column(name, score, paper))
+    known = {column.score for column in columns}
+    found = [score for score in runs_to_scores([run for own in runs for run in own]) if score not in known]
+    has = {score: {place for place, own in enumerate(runs) if measure(own, score)} for score in [*known, *found]}
+    extra: list[Score] = []
+    for score in found:
+        # Training's own evaluation is by fewer images: where a published protocol was measured too, that alone counts.
+        published = [other for other in has if other.name == score.name and other.protocol in PROTOCOLS]
+        if has[score] and (score in published or not has[score] <= set().union(*(has[other] for other in published))):
+            extra.append(score)
+    return (*columns, *(Column(own_names.get(score) or _label(score, extra), score) for score in extra))
+
+
+def _label(score: Score, scores: Sequence[Score]) -> str:
+    """A score that is not the paper's: one by Inception always says its protocol."""
+    return score_to_label(score, scores) if "(" in score.name else score_to_label(score, [score, score])
+
+
+def figure_to_text(figure: Figure | None) -> str:
+    """A figure of the paper.
+
+    Example:
+        >>> figure_to_text((8.2, 0.08)), figure_to_text((17.2, None))
+        ('8.20 ± 0.08', '17.2')
+    """
+    if figure is None:
+        return DASH
+    mean, deviation = figure
+    return str(mean) if deviation is None else f"{mean:.2f} \u00b1 {deviation:.2f}"
+
+
+def difference_to_text(difference: float | None) -> str:
+    """A difference, always with its sign.
+
+    Example:
+        >>> difference_to_text(0.04), difference_to_text(-1.5), difference_to_text(None)
+        ('+0.04', '−1.50', '–')
+    """
+    if difference is None or not math.isfinite(difference):
+        return number(difference)
+    return f"{difference:+.2f}".replace("-", "\u2212")
+
+
+def _facts(runs: Sequence[RunRecord], cells: Sequence[Measured | None], letters: str) -> dict[str, str]:
+    counts = [len(cell.evaluations) for cell in cells if cell]
+    used = min(counts, default=len(runs))
+    times = [run.seconds for run in runs if is_number(run.seconds)]
+    words = {
+        "Seeds": number(used) if used == len(runs) else f"{used} of {len(runs)}",
+        "Iterations": "; ".join(dict.fromkeys(map(progress_to_text, runs))),
+        "Protocol": letters,
+        "Time": duration(sum(times) / len(times)) if times else "",
+        "Hardware": "; ".join(dict.fromkeys(name for run in runs for name in run.machines)),
+        "Commit": "; ".join(dict.fromkeys(commit for run in runs for commit in run.commits)),
+    }
+    return {name: (words[name] if runs else "") or DASH for name in FACTS}
+
+
+def progress_to_text(run: RunRecord) -> str:
+    """How far a run got: of how many iterations and why, where that is not the end."""
+    if run.status == "finished":
+        return number(run.iteration)
+    planned = f" of {number(run.planned)}" if run.planned is not None else ""
+    return f"{number(run.iteration)}{planned}, {run.status}"
+
+
+def _remarks(runs: Sequence[RunRecord], entries: Sequence[Entry], columns: Sequence[Column]) -> tuple[str, ...]:
+    found: dict[str, list[str]] = {}
+    for column, entry in zip(columns, entries, strict=True):
+        if entry.ours is None:
+            continue
+        remarks = list(entry.ours.left_out)
+        missing = len(runs) - len(entry.ours.evaluations) - len(remarks)
+        if missing:
+            remarks.append(f"{missing} of {len(runs)} seeds without a figure")
+        if column.iteration is None and any(run.iteration > entry.ours.iteration for run in runs):
+            remarks.append(f"the figure is of iteration {number(entry.ours.iteration)}")
+        for remark in remarks:
+            found.setdefault(remark, []).append(column.label)
+    every = [column.label for column, entry in zip(columns, entries, strict=True) if entry.ours]
+    return tuple(f"{remark}." if of == every else f"{', '.join(of)}: {remark}." for remark, of in found.items())

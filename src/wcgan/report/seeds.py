@@ -1,0 +1,133 @@
+"""Runs that differ in nothing but their seed, and what they measured together."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from wcgan.report.comparison import Score, deviation_of, figure_to_text, flattened
+from wcgan.report.figures import number
+from wcgan.report.reading import Record, RunRecord, protocol_key
+
+# What runs of one group may differ in.
+_FREE = {"train.seed", "data.folder"}
+_SEED_AT_THE_END = re.compile(r"([-_/. ]*seed|[-_/. ]s)?[-_/. ]*\d*$")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One config, with each of some seeds."""
+
+    name: str
+    runs: tuple[RunRecord, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A score of a group: the mean over its seeds, all at one iteration and by one protocol."""
+
+    score: Score
+    evaluations: tuple[Record, ...]
+    """One for each seed."""
+    left_out: tuple[str, ...] = ()
+    """Why other seeds are not in it."""
+
+    @property
+    def values(self) -> list[float]:
+        return [float(evaluation[self.score.name]) for evaluation in self.evaluations]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    @property
+    def iteration(self) -> int:
+        return int(self.evaluations[0]["iteration"])
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample's, over seeds; of one seed, that over its sets of images, where the score has sets."""
+        several = len(self.evaluations) > 1
+        return _deviation(self.values) if several else deviation_of(self.evaluations[0], self.score.name)
+
+    @property
+    def deviation_over(self) -> str | None:
+        """What the deviation is taken over: seeds or sets."""
+        return None if self.deviation is None else "seeds" if len(self.evaluations) > 1 else "sets"
+
+    @property
+    def text(self) -> str:
+        sets = " (sets)" if self.deviation_over == "sets" else ""
+        return figure_to_text(self.score.name, self.mean, self.deviation) + sets
+
+
+def runs_to_groups(runs: Sequence[RunRecord]) -> list[Group]:
+    """Runs of one config together, in the order of their first; a seed that comes again begins another group.
+
+    A run twice is not two seeds, and one without a config is a group of its own.
+    """
+    members: dict[tuple[str, int], list[RunRecord]] = {}
+    for place, run in enumerate(runs):
+        settings = {key: value for key, value in flattened(run.config).items() if key not in _FREE}
+        key, again = json.dumps(settings, sort_keys=True, default=str) if settings else f"run {place}", 0
+        while any(other.seed == run.seed for other in members.get((key, again), ())):
+            again += 1
+        members.setdefault((key, again), []).append(run)
+    names = [_name(group) for group in members.values()]
+    if len(set(names)) < len(names):
+        names = [group[0].name for group in members.values()]
+    return [Group(name, tuple(group)) for name, group in zip(names, members.values(), strict=True)]
+
+
+def measure(runs: Sequence[RunRecord], score: Score, iteration: int | None = None) -> Measured | None:
+    """A score over seeds: of those that are furthest, by the protocol of the first of them. None where none has it.
+
+    Args:
+        runs: one for each seed.
+        score: what is wanted.
+        iteration: where to look, in place of the last.
+    """
+    found = []
+    for run in runs:
+        wanted = _last_iteration(run) if iteration is None else iteration
+        records = [record for record in run.evaluations if record["iteration"] == wanted]
+        found += [(run, record) for record in records if score.of(record) is not None][:1]
+    if not found:
+        return None
+    furthest = max(record["iteration"] for _, record in found)
+    protocol = next(protocol_key(record) for _, record in found if record["iteration"] == furthest)
+    chosen, left_out = [], []
+    for run, record in found:
+        if record["iteration"] != furthest:
+            left_out.append(f"seed {run.seed} is at iteration {number(record['iteration'])}, not {number(furthest)}")
+        elif protocol_key(record) != protocol:
+            left_out.append(f"seed {run.seed} was measured by another protocol")
+        else:
+            chosen.append(record)
+    return Measured(score, tuple(chosen), tuple(left_out))
+
+
+def _last_iteration(run: RunRecord) -> int | None:
+    """Where the state is that stands for a run: the end of a finished one, else the last that was evaluated."""
+    if run.status == "finished":
+        return run.iteration
+    return run.evaluations[-1]["iteration"] if run.evaluations else None
+
+
+def _name(runs: Sequence[RunRecord]) -> str:
+    """What the names have in common, without the word for a seed at its end."""
+    if len(runs) == 1:
+        return runs[0].name
+    letters = takewhile(lambda each: len(set(each)) == 1, zip(*(run.name for run in runs), strict=False))
+    common = "".join(each[0] for each in letters)
+    return _SEED_AT_THE_END.sub("", common) or runs[0].variant or runs[0].name
+
+
+def _deviation(values: list[float]) -> float:
+    """The sample's standard deviation; not a number where a value is not finite."""
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan

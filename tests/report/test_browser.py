@@ -1,0 +1,103 @@
+"""The pages in a real browser: on a laptop and on a phone, light and dark."""
+
+import shutil
+
+import pytest
+from tests.report.cases import config, evaluations, event, published, training, write_run
+
+from wcgan.experiments.paper import TABLES
+from wcgan.report import write_report, write_table
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+
+# Pairs of visible texts in charts whose boxes meet, with a pixel's grace.
+OVERLAPS = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
+  const boxes = [...chart.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()])
+  return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([b, q]) => p.width && q.width &&
+    p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1).map(([b]) => [a, b]))
+})"""
+# Elements that stick out of the page, but for what scrolls by itself.
+OUTSIDE = """() => [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, pre, thead') &&
+  e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
+SMALL = """() => [...document.querySelectorAll('td, th, p, li, figcaption, summary, label')].filter(e =>
+  e.offsetWidth && parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.outerHTML.slice(0, 80))"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A comparison of two configs with two seeds each, and a table with them among its rows."""
+    folder, table = tmp_path_factory.mktemp("pages"), TABLES["unconditional"]
+    runs = {}
+    for style, row in enumerate(table.rows[:2]):
+        runs[row.preset] = []
+        for seed in (0, 1):
+            scores = evaluations(scale=1 + style + seed / 5, seed=seed)
+            last = published(1000, IS=8.2 + seed / 10, FID=18.0 + style, KID=0.0123)
+            records = [event(0, "started", device="NVIDIA H200", commit="1a2b3c4d5e+"), *training(), *scores, last]
+            settings = config(("BN", "WC")[style], seed=seed)
+            runs[row.preset].append(write_run(folder / row.preset / f"seed-{seed}", settings, records))
+    page = write_report([run for own in runs.values() for run in own], folder / "compare.html")
+    return {"compare": page, "table": write_table(table, runs, folder, 0.1, ["Narrower."])["html"]}
+
+
+@pytest.fixture
+def opened(browser, pages):
+    """Opens a page -> it, and what it asked for elsewhere or complained of."""
+    contexts = []
+
+    def open_page(name, width, scheme):
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        contexts.append(context)
+        page, heard = context.new_page(), []
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("request", lambda request: heard.append(request.url) if request.url.startswith("http") else None)
+        page.goto(pages[name].as_uri())
+        return page, heard
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("name", ["compare", "table"])
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_overlaps_sticks_out_or_is_too_small(opened, name, width, scheme):
+    page, heard = opened(name, width, scheme)
+    for over in ("iterations", "time"):
+        page.click(f"label[for=over-{over}]")
+        assert page.locator(f".over-{over}").first.is_visible()
+        assert page.evaluate(OVERLAPS) == []
+    assert page.evaluate(OUTSIDE) == []
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert heard == []
+
+
+def test_dark_paper_is_dark_and_light_paper_light(opened):
+    colours = [
+        opened("compare", 1280, scheme)[0].evaluate("getComputedStyle(document.body).backgroundColor")
+        for scheme in ("light", "dark")
+    ]
+    assert colours == ["rgb(255, 255, 255)", "rgb(20, 23, 27)"]
+
+
+def test_the_switch_shows_one_set_of_charts_at_a_time(opened):
+    page, _ = opened("compare", 1280, "light")
+    for over, other in (("time", "iterations"), ("iterations", "time")):
+        page.click(f"label[for=over-{over}]")
+        assert {each.is_visible() for each in page.locator(f".charts .over-{over}").all()} == {True}
+        assert {each.is_visible() for each in page.locator(f".charts .over-{other}").all()} == {False}

@@ -1,0 +1,306 @@
+"""A table of the paper with ours beside it: what each of the four files says."""
+
+import csv
+
+import pytest
+from tests.report.cases import FID, IS, config, evaluations, event, published, training, write_run
+from tests.report.latex import read_latex
+from tests.report.reader import read_page, rows
+
+from wcgan.experiments.paper import TABLES, Row, Table
+from wcgan.report import write_table
+
+TABLE = Table(
+    "tab.some",
+    "Ablation",
+    (
+        Row("digits/cWC", {"IS": (8.2, 0.08), "FID 10k": (17.2, None)}),
+        Row("digits/cBN_sa", {"IS": (8.62, None), "FID 5k": (20.1, None)}),
+        Row("digits/none", {"IS": (8.97, 0.11)}),
+    ),
+)
+DASH = "\u2013"
+
+
+def finished(folder, seed, *scores, last=1000, **started):
+    records = [event(0, "started", device="NVIDIA H200", processes=1, **started), *training(last), *scores]
+    return write_run(folder, config(seed=seed), [*records, event(last, "finished")], samples=(last,))
+
+
+@pytest.fixture
+def two_seeds(tmp_path):
+    """Two seeds of the first row: IS 8.4 and 8.6, FID 18 and 19."""
+    return [
+        finished(tmp_path / f"s{s}", s, published(1000, IS=8.4 + s / 5, FID=18.0 + s), commit="1a2b3c") for s in (0, 1)
+    ]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes the table -> its files."""
+
+    def write(runs, table=TABLE, **options):
+        return write_table(table, runs, tmp_path / "out", **options)
+
+    return write
+
+
+def markdown(file):
+    """The table of a Markdown file: head -> text, a dictionary per row."""
+    lines = [line for line in file.read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.replace("\\|", "\0").strip("|").split("|")] for line in lines]
+    assert len({len(line) for line in cells}) == 1
+    return [dict(zip(cells[0], line, strict=True)) for line in cells[2:]]
+
+
+def lines(file):
+    with file.open(newline="") as opened:
+        return {(line["row"], line["measure"]): line for line in csv.DictReader(opened)}
+
+
+def test_four_files_are_written_and_nothing_else(write, two_seeds, tmp_path):
+    files = write({"digits/cWC": two_seeds})
+    assert {kind: path.name for kind, path in files.items()} == {
+        kind: f"table.{kind}" for kind in ("md", "csv", "tex", "html")
+    }
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in files.values())
+
+
+def test_a_row_has_the_papers_figures_ours_and_the_difference(write, two_seeds):
+    first = markdown(write({"digits/cWC": two_seeds})["md"])[0]
+    assert first == {
+        "Row": "digits/cWC",
+        "IS paper": "8.20 \u00b1 0.08",
+        "IS ours": "8.500 \u00b1 0.14",
+        "IS difference": "+0.30",
+        "FID 5k paper": DASH,
+        "FID 5k ours": DASH,
+        "FID 5k difference": DASH,
+        "FID 10k paper": "17.2",
+        "FID 10k ours": "18.50 \u00b1 0.71",
+        "FID 10k difference": "+1.30",
+        "Seeds": "2",
+        "Iterations": "1,000",
+        "Protocol": "A",
+        "Time": "2 min 3 s",
+        "Hardware": "NVIDIA H200",
+        "Commit": "1a2b3c",
+    }
+
+
+def test_a_row_without_runs_has_the_papers_figures_and_dashes(write, two_seeds):
+    files = write({"digits/cWC": two_seeds, "digits/none": []})
+    last = markdown(files["md"])[2]
+    assert {name for name, text in last.items() if text != DASH} == {"Row", "IS paper"}
+    assert lines(files["csv"])["digits/none", "IS"]["status"] == "no run"
+    assert rows_of(files["html"])[2]["IS, ours"] == DASH
+
+
+def test_a_table_without_any_run_is_the_papers(write):
+    files = write({})
+    assert [row["IS paper"] for row in markdown(files["md"])] == ["8.20 \u00b1 0.08", "8.62", "8.97 \u00b1 0.11"]
+    assert [heading.text for heading in read_page(files["html"]).all("h2")] == []
+
+
+def test_csv_holds_plain_numbers(write, two_seeds):
+    found = lines(write({"digits/cWC": two_seeds}, scale=0.5)["csv"])
+    line = found["digits/cWC", "FID 10k"]
+    numbers = {name: float(line[name]) for name in ("paper", "ours", "ours_std", "difference", "seconds", "scale")}
+    assert numbers == pytest.approx(
+        {"paper": 17.2, "ours": 18.5, "ours_std": 0.5**0.5, "difference": 1.3, "seconds": 123.0, "scale": 0.5}
+    )
+    assert (line["ours_std_over"], line["seeds"], line["runs"], line["iteration"]) == ("seeds", "2", "2", "1000")
+    assert (line["protocol"], line["checkpoint"], line["paper_std"]) == ("paper-10k", "last", "")
+    assert len(found) == 9
+
+
+def test_one_seed_keeps_the_deviation_over_its_sets_and_says_so(write, two_seeds):
+    files = write({"digits/cWC": two_seeds[:1]})
+    assert markdown(files["md"])[0]["IS ours"] == "8.400 \u00b1 0.11 (sets)"
+    assert lines(files["csv"])["digits/cWC", "IS"]["ours_std_over"] == "sets"
+    assert lines(files["csv"])["digits/cWC", "FID 10k"]["ours_std"] == ""
+
+
+def test_figures_of_another_protocol_are_never_beside_the_papers(write, tmp_path):
+    run = finished(tmp_path / "run", 0, published(1000, "paper-10k, 10 sets of 1,000", IS=8.4, FID=18.0))
+    row = markdown(write({"digits/cWC": [run]})["md"])[0]
+    assert (row["IS ours"], row["IS difference"], row["FID 10k ours"]) == (DASH, DASH, DASH)
+    assert row["FID, paper-10k, 10 sets of 1,000"] == "18"
+    assert "FID, paper-10k, 10 sets of 1,000 paper" not in row
+
+
+def test_where_the_papers_protocol_was_measured_trainings_own_figures_are_left_out(write, tmp_path):
+    own = published(1000, "paper-10k, 10 sets of 1,000", IS=8.4, FID=18.0)
+    run = finished(tmp_path / "run", 0, own, published(1000, IS=8.5, FID=17.5))
+    row = markdown(write({"digits/cWC": [run]})["md"])[0]
+    assert (row["FID 10k ours"], row["FID 10k difference"]) == ("17.50", "+0.30")
+    assert not any("sets of 1,000" in head for head in row)
+
+
+def test_each_measure_is_taken_from_its_own_protocol(write, tmp_path):
+    run = finished(tmp_path / "run", 0, published(1000, "paper-5k", FID=20.5), published(1000, IS=8.5, FID=17.5))
+    row = markdown(write({"digits/cBN_sa": [run]})["md"])[1]
+    assert (row["FID 5k ours"], row["FID 10k ours"], row["Protocol"]) == ("20.50", "17.50", "A, B")
+    assert (row["FID 5k difference"], row["FID 10k difference"]) == ("+0.40", DASH)
+
+
+def test_the_classifiers_figures_have_columns_without_the_papers(write, tmp_path):
+    run = finished(tmp_path / "run", 0, *evaluations())
+    files = write({"digits/cWC": [run]})
+    row = markdown(files["md"])[0]
+    assert (row[FID], row[IS]) == ("1.904", "8.690 \u00b1 0.21 (sets)")
+    assert (row["IS ours"], row["FID 10k ours"]) == (DASH, DASH)
+    line = lines(files["csv"])["digits/cWC", FID]
+    assert (line["paper"], line["difference"]) == ("", "")
+
+
+def test_only_the_last_checkpoint_counts(write, tmp_path):
+    better = finished(tmp_path / "run", 0, published(500, FID=3.0), published(1000, FID=18.0))
+    assert markdown(write({"digits/cWC": [better]})["md"])[0]["FID 10k ours"] == "18"
+    early = finished(tmp_path / "early", 0, published(500, FID=3.0))
+    assert markdown(write({"digits/cWC": [early]})["md"])[0]["FID 10k ours"] == DASH
+
+
+def test_seeds_that_are_not_as_far_are_not_averaged_and_the_row_says_so(write, two_seeds, tmp_path):
+    third = write_run(tmp_path / "s2", config(seed=2), [*training(400), published(400, FID=90.0)], samples=())
+    files = write({"digits/cWC": [*two_seeds, third]})
+    row = markdown(files["md"])[0]
+    assert (row["FID 10k ours"], row["Seeds"]) == ("18.50 \u00b1 0.71", "2 of 3")
+    assert row["Iterations"] == "1,000; 400 of 1,000, unfinished"
+    remark = "FID 10k: seed 2 is at iteration 400, not 1,000."
+    for kind in ("md", "tex", "csv", "html"):
+        text = files[kind].read_text() if kind != "html" else read_page(files[kind]).text
+        assert remark in text
+
+
+@pytest.mark.parametrize("what", ["diverged", "stopped"])
+def test_a_run_that_ended_early_says_where_and_how(write, tmp_path, what):
+    records = [*training(430), published(400, FID=30.0), event(430, what)]
+    files = write({"digits/cWC": [write_run(tmp_path / "run", records=records, samples=())]})
+    row = markdown(files["md"])[0]
+    assert (row["Iterations"], row["FID 10k ours"]) == (f"430 of 1,000, {what}", "30")
+    assert "digits/cWC: the figure is of iteration 400." in files["md"].read_text()
+    assert lines(files["csv"])["digits/cWC", "FID 10k"]["status"] == what
+
+
+def test_a_run_without_an_evaluation_shows_how_far_it_is(write, tmp_path):
+    row = markdown(write({"digits/cWC": [write_run(tmp_path / "run", records=training(430))]})["md"])[0]
+    assert (row["IS ours"], row["Seeds"], row["Iterations"]) == (DASH, "1", "430 of 1,000, unfinished")
+
+
+def test_machines_and_commits_of_all_seeds_are_named(write, tmp_path):
+    runs = [finished(tmp_path / commit, s, commit=commit) for s, commit in enumerate(("aaa", "bbb"))]
+    assert markdown(write({"digits/cWC": runs})["md"])[0]["Commit"] == "aaa; bbb"
+
+
+def test_a_run_that_names_no_commit_has_a_dash(write, tmp_path):
+    assert markdown(write({"digits/cWC": [finished(tmp_path / "run", 0)]})["md"])[0]["Commit"] == DASH
+
+
+@pytest.mark.parametrize("kind", ["md", "csv", "tex", "html"])
+def test_every_file_says_the_scale_the_notes_and_the_rule(write, two_seeds, kind):
+    notes = ["Narrower than the paper's."]
+    files = write({"digits/cWC": two_seeds}, scale=0.1, notes=notes)
+    text = read_page(files[kind]).text if kind == "html" else files[kind].read_text()
+    assert "Schedules shortened to 0.1 of the paper's." in text
+    assert notes[0] in text
+    assert (",last," if kind == "csv" else "Ours is the last checkpoint of each run, for every row.") in text
+
+
+@pytest.mark.parametrize("kind", ["md", "csv", "tex", "html"])
+def test_a_full_schedule_is_not_said_to_be_shortened(write, two_seeds, kind):
+    assert "shortened" not in write({"digits/cWC": two_seeds})[kind].read_text()
+
+
+def test_the_papers_earlier_figures_stand_beside_ours_of_the_same_iteration(write, tmp_path):
+    table = Table("t", "Large", (Row("digits/cWC", {"IS": (29.7, 0.61)}, {400: (17.5, None)}),))
+    run = finished(tmp_path / "run", 0, published(200, IS=18.0), published(1000, IS=30.0))
+    row = markdown(write({"digits/cWC": [run]}, table, scale=0.5)["md"])[0]
+    assert (row["IS at 200 paper"], row["IS at 200 ours"]) == ("17.5", "18 \u00b1 0.11 (sets)")
+    assert (row["IS at 200 difference"], row["IS difference"]) == ("+0.50", "+0.30")
+
+
+def test_latex_is_balanced_and_has_as_many_cells_as_columns(write, two_seeds):
+    figures, facts = read_latex(write({"digits/cWC": two_seeds}, scale=0.1)["tex"].read_text())
+    assert (len(figures.rows), len(facts.rows)) == (5, 2)  # only rows with runs took something
+    assert figures.rows[0] == ["Row", *["IS"] * 3, *["FID 5k"] * 3, *["FID 10k"] * 3]
+    assert figures.rows[2][:4] == ["digits/cWC", r"8.20 $\pm$ 0.08", r"8.500 $\pm$ 0.14", "+0.30"]
+    assert figures.rows[3][0] == r"digits/cBN\_sa"
+    assert facts.rows[1][1:5] == ["2", "1,000", "A", "2 min 3 s"]
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_table_of_the_paper_can_be_written(write, table):
+    files = write({}, table)
+    assert [row["Row"].replace("\\", "") for row in markdown(files["md"])] == [row.preset for row in table.rows]
+    assert len(read_latex(files["tex"].read_text())[0].rows) == len(table.rows) + 2
+    assert len(rows_of(files["html"])) == len(table.rows)
+
+
+NASTY = 'a\\b{c}$d&e#f%g_h^i~j|k<l>m"n`o*p[q]\n\\\\[r\t\u2212s'
+
+
+@pytest.mark.parametrize("start", ["[", "*", "\\", " "])
+def test_text_from_outside_breaks_no_format(write, tmp_path, start):
+    run = finished(tmp_path / "run", 0, published(1000, NASTY, **{"FID": 1.0, f"{NASTY}(x)": 2.0}), commit=NASTY)
+    name = start + NASTY
+    table = Table("t", NASTY, (Row(name, {"FID 10k": (17.2, None)}),))
+    files = write({name: [run]}, table, notes=[NASTY])
+    (row,) = markdown(files["md"])
+    assert row["FID 10k paper"] == "17.2"
+    figures, facts = read_latex(files["tex"].read_text())
+    assert len(figures.rows) == 3
+    assert len(facts.rows) == 2
+    assert lines(files["csv"])[name, "FID 10k"]["commit"] == NASTY
+    page = read_page(files["html"])
+    assert page.all("h1")[0].text == NASTY
+    assert page.all("script") == []
+
+
+def test_the_page_of_a_table_has_the_curves_grids_and_configs_of_its_runs(write, two_seeds, tmp_path):
+    other = write_run(tmp_path / "other", config("cBN"))
+    page = read_page(write({"digits/cWC": two_seeds, "digits/cBN_sa": [other]})["html"])
+    assert len(rows(page)) == 3
+    assert len(page.all("img")) == 2  # the first seed of each row
+    assert len(page.all("pre")) == 3
+    assert all(len(chart.all("path", "band")) == 1 for chart in page.all("svg", "chart")[-4:])  # losses of two seeds
+    assert {item.text for legend in page.all("ul", "legend") for item in legend.all("li")} == {
+        "digits/cWC",
+        "digits/cBN_sa",
+    }
+    assert len(rows(page, "seeds")) == 2
+
+
+def test_letters_of_protocols_mean_the_same_all_over_the_page(write, tmp_path):
+    own = published(1000, "paper-10k, 10 sets of 1,000", IS=8.4, FID=18.0)
+    run = finished(tmp_path / "run", 0, own, published(1000, IS=8.5, FID=17.5))
+    page = read_page(write({"digits/cWC": [run]})["html"])
+    assert rows(page, "facts")[0]["Protocol"] == "B"
+    assert "Protocol B: paper-10k. FID" in page.text
+    assert "Protocol B. paper-10k. FID" in page.text
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, 1.5, float("nan")])
+def test_a_scale_that_is_none_is_refused(write, tmp_path, scale):
+    with pytest.raises(ValueError, match="scale must be more than 0 and at most 1"):
+        write({}, scale=scale)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_preset_that_is_no_row_is_refused(write, two_seeds):
+    with pytest.raises(ValueError, match=r"'digits/WC' is not a row of 'Ablation'; its rows are digits/cWC, "):
+        write({"digits/WC": two_seeds})
+
+
+def test_a_folder_that_is_no_run_is_refused_before_anything_is_written(write, tmp_path):
+    with pytest.raises(ValueError, match="nowhere is not a folder"):
+        write({"digits/cWC": [tmp_path / "nowhere"]})
+    assert not (tmp_path / "out").exists()
+
+
+def rows_of(file):
+    """The figures of a page's table, by the labels that its cells carry."""
+    (table,) = read_page(file).all("table", "results")
+    return [
+        {cell.attributes["data-label"]: cell.text for cell in row.all("td")} for row in table.all("tbody")[0].all("tr")
+    ]
