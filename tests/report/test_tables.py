@@ -122,11 +122,21 @@ def test_one_seed_keeps_the_deviation_over_its_sets_and_says_so(write, two_seeds
 
 
 def test_figures_of_another_protocol_are_never_beside_the_papers(write, tmp_path):
-    run = finished(tmp_path / "run", 0, published(1000, "paper-10k, 10 sets of 1,000", IS=8.4, FID=18.0))
+    other = "paper-10k, 2,000 generated against 10,000, 10 sets of 200"
+    run = finished(tmp_path / "run", 0, published(1000, other, IS=8.4, FID=18.0))
     row = markdown(write({"digits/cWC": [run]})["md"])[0]
     assert (row["IS ours"], row["IS difference"], row["FID 10k ours"]) == (DASH, DASH, DASH)
-    assert row["FID, paper-10k, 10 sets of 1,000"] == "18"
-    assert "FID, paper-10k, 10 sets of 1,000 paper" not in row
+    assert row["FID, paper-10k, 2,000 generated against 10,000"] == "18"
+    assert row["IS, paper-10k, 10 sets of 200"].startswith("8.400")
+    assert not any(head.startswith(("FID, ", "IS, ")) and head.endswith(" paper") for head in row)
+
+
+def test_fid_is_the_papers_whatever_the_sets_of_is(write, tmp_path):
+    run = finished(tmp_path / "run", 0, published(1000, "paper-10k, 10 sets of 1,000", IS=8.4, FID=18.0))
+    row = markdown(write({"digits/cWC": [run]})["md"])[0]
+    assert (row["FID 10k ours"], row["FID 10k difference"]) == ("18", "+0.80")
+    assert row["IS ours"] == DASH
+    assert row["IS, paper-10k, 10 sets of 1,000"].startswith("8.400")
 
 
 def test_where_the_papers_protocol_was_measured_trainings_own_figures_are_left_out(write, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,6 +66,17 @@ def find_protocol(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise ValueError(f"unknown protocol {name!r}; choose one of {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]
+
+
+def plan_name_of(score: str, name: str) -> str:
+    """A plan's name without what a score has nothing to do with: sets are those of IS, real images those of the others.
+
+    Example:
+        >>> plan_name_of("FID", "paper-10k, 10 sets of 1,000"), plan_name_of("IS", "paper-10k, 10 sets of 1,000")
+        ('paper-10k', 'paper-10k, 10 sets of 1,000')
+    """
+    foreign = r", [\d,]+ generated against [\d,]*\d" if score.lower().startswith("is") else r", \d+ sets of [\d,]+$"
+    return re.sub(foreign, "", name)
 
 
 def protocol_to_plan(

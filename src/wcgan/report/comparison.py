@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wcgan.evaluate import plan_name_of
 from wcgan.report.figures import is_number, number, percent
 from wcgan.report.protocols import plain
 from wcgan.report.reading import Record, RunRecord, protocol_key
@@ -22,12 +23,12 @@ class Score:
     name: str
     """FID, IS(classifier) and so on."""
     protocol: str | None
-    """The protocol's name, with all that differs from it; None where the run does not say."""
+    """The protocol's name, with all that differs from it for this score; None where the run does not say."""
 
     def of(self, evaluation: Record) -> float | None:
         """Its value in an evaluation; None where that has none."""
         value = evaluation.get(self.name)
-        return value if is_number(value) and _protocol_name(evaluation) == self.protocol else None
+        return value if is_number(value) and _protocol_name(evaluation, self.name) == self.protocol else None
 
 
 def runs_to_scores(runs: Sequence[RunRecord]) -> list[Score]:
@@ -129,10 +130,10 @@ def flattened(config: Record, path: str = "") -> dict[str, Any]:
 
 def _scores(evaluation: Record) -> list[Score]:
     names = [name for name, value in evaluation.items() if name not in _NO_SCORES and is_number(value)]
-    return [Score(name, _protocol_name(evaluation)) for name in names]
+    return [Score(name, _protocol_name(evaluation, name)) for name in names]
 
 
-def _protocol_name(evaluation: Record) -> str | None:
+def _protocol_name(evaluation: Record, score: str) -> str | None:
     protocol = evaluation.get("protocol")
     name = protocol.get("name") if isinstance(protocol, dict) else None
-    return None if name is None else str(name)
+    return None if name is None else plan_name_of(score, str(name))

@@ -96,7 +96,7 @@ def measure(runs: Sequence[RunRecord], score: Score, iteration: int | None = Non
     for run in runs:
         wanted = _last_iteration(run) if iteration is None else iteration
         records = [record for record in run.evaluations if record["iteration"] == wanted]
-        found += [(run, record) for record in records if score.of(record) is not None][:1]
+        found += [(run, record) for record in records if score.of(record) is not None][-1:]  # measured last
     if not found:
         return None
     furthest = max(record["iteration"] for _, record in found)
