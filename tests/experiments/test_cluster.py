@@ -1,5 +1,6 @@
 """Runs as tasks on a real cluster of this machine: a worker dies, and nothing is lost or counted twice."""
 
+import gc
 import os
 import signal
 import sys
@@ -31,11 +32,12 @@ CHECKPOINTS = "train.checkpoint_every=5"
 @pytest.fixture(scope="module")
 def cluster():
     """Two workers on this machine."""
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield ray
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray leaves files and processes to the end of its own
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        yield ray
+        warnings.simplefilter("ignore")  # Ray leaves files open until they are collected
         ray.shutdown()
+        gc.collect()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from wcgan.evaluate import PROTOCOLS, Protocol, load_inception
+from wcgan.evaluate import PROTOCOLS, Protocol, load_inception, plan_name_of
 from wcgan.evaluate.inception import VARIABLE
 from wcgan.experiments.tables import PlannedRun
 from wcgan.train.run import Run
@@ -97,13 +97,13 @@ def _is_measured(planned: PlannedRun, looker: Looker, measured: Sequence[Record]
 
 
 def _fits(facts: Record, metric: str, protocol: Protocol, images: int) -> bool:
-    """Whether a figure was taken by the protocol, to the letter.
+    """Whether a figure was taken by the protocol, in all that concerns it.
 
     Of a set with fewer real images than it has, all are taken, against `images` generated ones.
     """
     if facts["reference"]["of"] < (protocol.reference or 0):
         return images == facts.get("scored_by_IS" if metric == "is" else "generated")
-    return bool(facts["name"] == protocol.name)
+    return plan_name_of(metric, facts["name"]) == protocol.name
 
 
 def _figures_to_words(lines: Sequence[Record]) -> str:
