@@ -29,7 +29,7 @@ SHARED = {
 def test_every_number_is_the_place_of_its_caption_in_the_paper():
     order = {f"Table {n}": label for n, label in enumerate(TABLES_IN_ORDER, start=1)}
     order |= {f"Figure {n}": label for n, label in enumerate(FIGURES_IN_ORDER, start=1)}
-    printed = {key: table for key, table in EXPERIMENTS.items() if key != "digits"}
+    printed = {key: table for key, table in EXPERIMENTS.items() if key not in ("conditioning", "digits")}
     assert {key: order[table.place] for key, table in printed.items()} == {
         key: table.label[4:] for key, table in printed.items()
     }
@@ -73,6 +73,17 @@ def test_the_figures_are_evaluated_every_thousand_iterations_and_stability_has_t
         (name, seed) for seed in (0, 1, 2) for name in ("cifar10/WC", "cifar10/WzcaC")
     ]
     assert {run.config.train.evaluate_every for run in runs} == {1000}
+
+
+def test_conditioning_is_measured_of_batch_norm_and_of_every_row_of_the_ablation():
+    runs = plan_table("conditioning").runs
+    assert [run.config.generator.normalization for run in runs] == ["BN", *_variants("ablation-WC")]
+    assert {run.config.train.conditioning_every for run in runs} == {1000}
+    assert {run.config.train.conditioning_every for run in plan_table("ablation-WC").runs} == {0}
+
+
+def _variants(key):
+    return [preset(row.preset).generator.normalization for row in EXPERIMENTS[key].rows]
 
 
 def test_a_run_of_several_tables_lies_with_the_first_and_every_other_with_its_own():

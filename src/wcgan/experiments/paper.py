@@ -59,6 +59,8 @@ class Table:
     """In the paper, counted apart for tables and for figures."""
     evaluate_every: int = 0
     """Iterations between evaluations of its runs; 0 for the last alone."""
+    conditioning_every: int = 0
+    """Iterations between measurements of the generator's Jacobian; 0 for none."""
     seeds: int = 1
     """Runs of each row, where nothing else is said."""
 

@@ -36,6 +36,12 @@ EXPERIMENTS: dict[str, Table] = {
         evaluate_every=1000,
         seeds=3,
     ),
+    "conditioning": Table(
+        "",
+        "The generator's Jacobian: BN, WC and its ablation",
+        (Row("cifar10/SN + ResNet"), *TABLES["ablation-WC"].rows),
+        conditioning_every=1000,
+    ),
     "digits": Table("", "Every variant on the embedded digits", tuple(Row(f"digits/{name}") for name in VARIANTS)),
 }
 _SCHEDULE = ("iterations", "drop_at", "evaluate_every", "conditioning_every", "sample_every", "checkpoint_every")
@@ -219,7 +225,9 @@ def _homes() -> dict[tuple[str, str], tuple[str, str]]:
 
 def _unscaled(key: str, name: str) -> Config:
     config = preset(name)
-    return replace(config, train=replace(config.train, evaluate_every=EXPERIMENTS[key].evaluate_every))
+    table = EXPERIMENTS[key]
+    own = {"evaluate_every": table.evaluate_every, "conditioning_every": table.conditioning_every}
+    return replace(config, train=replace(config.train, **own))
 
 
 def _check_folder(plan: Reproduction) -> None:

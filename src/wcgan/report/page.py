@@ -73,7 +73,9 @@ def results_to_page(results: Results) -> str:
     if runs:
         samples = runs_to_samples([group.runs[0] for _, group in present], [style for style, _ in present])
         parts += [_groups(groups), samples, _configs(runs)]
-    return _document(results.title, f"{len(results.rows)} rows, {len(runs)} runs", parts)
+    return _document(
+        results.title, f"{len(results.rows)} rows, {len(runs)} {'run' if len(runs) == 1 else 'runs'}", parts
+    )
 
 
 def _document(title: str, what: str, parts: Sequence[Markup]) -> str:
