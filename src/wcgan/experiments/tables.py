@@ -38,7 +38,7 @@ EXPERIMENTS: dict[str, Table] = {
     ),
     "conditioning": Table(
         "",
-        "The generator's Jacobian: BN, WC and its ablation",
+        "The Jacobian with BN, WC and its ablation",
         (Row("cifar10/SN + ResNet"), *TABLES["ablation-WC"].rows),
         conditioning_every=1000,
     ),
