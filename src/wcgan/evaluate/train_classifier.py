@@ -129,14 +129,15 @@ def _fit(
         optimizer, lambda step: min((step + 1) / rise, (steps - step) / max(1, steps - rise))
     )
     network.train()
+    images, labels = images.to(device), labels.to(device)
     with reproducible():
         for epoch in range(settings.epochs):
-            order = learnt[torch.randperm(len(learnt), generator=generator)]
+            order = learnt[torch.randperm(len(learnt), generator=generator)].to(device)
             for step in range(per_epoch):
                 chosen = order[step * batch : (step + 1) * batch]
                 pixels = _shifted(images[chosen], settings.shift, generator)
-                _, logits = network(pixels_to_input(pixels.to(device)))
-                loss = functional.cross_entropy(logits, labels[chosen].to(device))
+                _, logits = network(pixels_to_input(pixels))
+                loss = functional.cross_entropy(logits, labels[chosen])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -149,10 +150,12 @@ def _fit(
 def _shifted(images: Tensor, reach: int, generator: torch.Generator) -> Tensor:
     """Each image moved by up to `reach` pixels each way; its border pixels fill the gap."""
     n, channels, height, width = images.shape
-    down, across = torch.randint(-reach, reach + 1, (2, n, 1), generator=generator)
-    rows = (torch.arange(height) + down).clamp(0, height - 1)  # (n, height)
-    columns = (torch.arange(width) + across).clamp(0, width - 1)  # (n, width)
-    sample, channel = torch.arange(n).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
+    place = images.device
+    down, across = torch.randint(-reach, reach + 1, (2, n, 1), generator=generator).to(place)
+    rows = (torch.arange(height, device=place) + down).clamp(0, height - 1)  # (n, height)
+    columns = (torch.arange(width, device=place) + across).clamp(0, width - 1)  # (n, width)
+    sample = torch.arange(n, device=place).view(-1, 1, 1, 1)
+    channel = torch.arange(channels, device=place).view(1, -1, 1, 1)
     return images[sample, channel, rows.view(n, 1, height, 1), columns.view(n, 1, 1, width)]
 
 
