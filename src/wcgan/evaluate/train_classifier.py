@@ -129,15 +129,16 @@ def _fit(
         optimizer, lambda step: min((step + 1) / rise, (steps - step) / max(1, steps - rise))
     )
     network.train()
-    images, labels = images.to(device), labels.to(device)
+    if device.type == "cuda" and images.numel() < torch.cuda.mem_get_info(device)[0] / 2:
+        images, labels = images.to(device), labels.to(device)
     with reproducible():
         for epoch in range(settings.epochs):
-            order = learnt[torch.randperm(len(learnt), generator=generator)].to(device)
+            order = learnt[torch.randperm(len(learnt), generator=generator)].to(images.device)
             for step in range(per_epoch):
                 chosen = order[step * batch : (step + 1) * batch]
                 pixels = _shifted(images[chosen], settings.shift, generator)
-                _, logits = network(pixels_to_input(pixels))
-                loss = functional.cross_entropy(logits, labels[chosen])
+                _, logits = network(pixels_to_input(pixels.to(device)))
+                loss = functional.cross_entropy(logits, labels[chosen].to(device))
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
