@@ -137,6 +137,16 @@ def test_resuming_goes_on_with_a_runs_own_config(command, place):
     assert lines == [1, 2, 3, 4, 5]
 
 
+def test_a_run_stops_where_it_is_told_and_goes_on_to_its_end(command, place):
+    photos = write_photos(place.parent / "photos")
+    code, out, _ = command(*training(photos, "run", iterations=4), "--stop-at", 2)
+    assert code == 0
+    assert "stopped at iteration 2; go on with: wcgan train --resume --out run" in out
+    assert "finished" not in out
+    code, out, _ = command("train", "--resume", "--out", "run")
+    assert (code, "finished at iteration 4: run" in out) == (0, True)
+
+
 def test_resuming_a_finished_run_ends_well(command, trained):
     code, out, _ = command("train", "--resume", "--out", trained)
     assert (code, "finished at iteration 3" in out) == (0, True)
