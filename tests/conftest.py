@@ -1,6 +1,9 @@
 """What all tests share."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,3 +19,18 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("WCGAN_DATA", str(folder / "data"))
     monkeypatch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real one, without a window; its tests skip where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="there is no playwright: pip install playwright")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no browser: apt install chromium")
+    flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync"]
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=flags)
+        yield opened
+        opened.close()

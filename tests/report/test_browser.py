@@ -1,17 +1,10 @@
 """The pages in a real browser: on a laptop and on a phone, light and dark."""
 
-import shutil
-
 import pytest
 from tests.report.cases import config, evaluations, event, published, training, write_run
 
 from wcgan.experiments.paper import TABLES
 from wcgan.report import write_report, write_table
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
 
 # Pairs of visible texts in charts whose boxes meet, with a pixel's grace.
 OVERLAPS = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
@@ -24,16 +17,6 @@ OUTSIDE = """() => [...document.querySelectorAll('body *')].filter(e => !e.close
   e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
 SMALL = """() => [...document.querySelectorAll('td, th, p, li, figcaption, summary, label')].filter(e =>
   e.offsetWidth && parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.outerHTML.slice(0, 80))"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

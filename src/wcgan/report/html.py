@@ -49,3 +49,21 @@ def join(parts: Iterable[object]) -> Markup:
         'a<b>c</b>&lt;'
     """
     return Markup("".join(text(part) for part in parts))
+
+
+def document(title: str, head: Markup, body: Markup) -> str:
+    """A whole page, for screens of any size, light or dark as the reader's system is.
+
+    Example:
+        >>> document("Runs", tag("style", "p {}"), tag("body", tag("p", "none"))).splitlines()[0]
+        '<!doctype html>'
+    """
+    header = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        head,
+    )
+    return f"<!doctype html>\n{tag('html', header, body, lang='en')}\n"

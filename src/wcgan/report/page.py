@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wcgan._version import __version__
 from wcgan.report.curves import groups_to_curves
-from wcgan.report.html import Markup, join, tag
+from wcgan.report.html import Markup, document, join, tag
 from wcgan.report.over_seeds import groups_to_section
 from wcgan.report.reading import RunRecord, read_runs
 from wcgan.report.rows import Results
@@ -79,17 +79,9 @@ def results_to_page(results: Results) -> str:
 
 
 def _document(title: str, what: str, parts: Sequence[Markup]) -> str:
-    header = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", SHEET),
-    )
-    body = tag("body", tag("h1", title), tag("p", f"{what}, wcgan {__version__}", class_="soft"), *parts)
-    return f"<!doctype html>\n{tag('html', header, body, lang='en')}\n"
+    head = join([tag("meta", http_equiv="Content-Security-Policy", content=_POLICY), tag("style", SHEET)])
+    about = tag("p", f"{what}, wcgan {__version__}", class_="soft")
+    return document(title, head, tag("body", tag("h1", title), about, *parts))
 
 
 def _groups(groups: Sequence[Group]) -> Markup:

@@ -1,0 +1,215 @@
+"""Votes -> preference, agreement and tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wcgan.web.study.config import Study
+from wcgan.web.study.store import Vote
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+# The least alpha of each grade, from the best on.
+GRADES = ((0.9, "excellent"), (0.8, "good"), (0.7, "acceptable"), (0.6, "questionable"), (0.5, "poor"))
+WORST_GRADE = "unacceptable"
+
+Choices = NDArray[np.float64]
+"""`(participants, classes)`: 1 where b was chosen, 0 where a was."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A bootstrap interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Binomial:
+    """An exact two-sided test of whether as many prefer b as prefer a."""
+
+    for_b: int
+    of: int
+    """Ties are left out."""
+    p: float
+
+
+@dataclass(frozen=True)
+class Person:
+    """A participant who voted on every pair."""
+
+    preference: float
+    """The share of classes in which b was chosen."""
+    checks_failed: int
+    first_chosen: float
+    """The share of votes for what was shown first; far from a half, it is the place that was voted for."""
+    minutes: float
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the votes say."""
+
+    joined: int
+    unfinished: int
+    """Participants who did not vote on every pair; they are left out."""
+    failed: int
+    """Participants who finished and failed the checks; they are left out."""
+    people: tuple[Person, ...]
+    """Who is counted."""
+    labels: tuple[str, ...]
+    classes: tuple[float, ...]
+    """For each class, the share of participants who chose b."""
+    preference: float
+    """The user-averaged class-based preference for b."""
+    over_participants: Interval
+    """Of the preference, had other participants judged the same classes."""
+    over_both: Interval
+    """Of the preference, had other participants judged other classes."""
+    alpha: float | None
+    """Cronbach's alpha between participants; None where it is not defined."""
+    grade: str
+    by_class: Binomial
+    """Of classes, each by the majority of participants."""
+    by_participant: Binomial
+    """Of participants, each by the majority of their choices."""
+
+
+def votes_to_analysis(
+    study: Study, joined: Sequence[str], votes: Sequence[Vote], most_failed: int = 0, seed: int = 0
+) -> Analysis:
+    """Analyses the votes of participants who finished and did not fail the checks.
+
+    Args:
+        study: what was voted on.
+        joined: all who joined.
+        votes: all votes.
+        most_failed: attention checks that one may fail and still be counted.
+        seed: of the bootstrap.
+
+    Raises:
+        ValueError: if nobody is left to count.
+    """
+    own: dict[str, dict[int, Vote]] = {participant: {} for participant in joined}
+    for vote in votes:
+        own[vote.participant][vote.pair] = vote
+    finished = {name: chosen for name, chosen in own.items() if len(chosen) == len(study.pairs)}
+    wrong = {name: sum(chosen[pair].side == "b" for pair in study.checks) for name, chosen in finished.items()}
+    counted = [name for name in finished if wrong[name] <= most_failed]
+    unfinished, failed = len(own) - len(finished), len(finished) - len(counted)
+    if not counted:
+        raise ValueError(
+            f"there is nobody to count: {len(own)} joined, {unfinished} have not finished, {failed} failed the checks"
+        )
+    places = [place for place in range(len(study.pairs)) if place not in study.checks]
+    choices = np.array([[float(finished[name][place].side == "b") for place in places] for name in counted])
+    alpha = cronbach_alpha(choices)
+    return Analysis(
+        joined=len(own),
+        unfinished=unfinished,
+        failed=failed,
+        people=tuple(_person(row, finished[name], wrong[name]) for name, row in zip(counted, choices, strict=True)),
+        labels=tuple(study.pairs[place].label for place in places),
+        classes=tuple(choices.mean(0).tolist()),
+        preference=user_averaged_preference(choices),
+        over_participants=bootstrap(choices, seed, classes=False),
+        over_both=bootstrap(choices, seed, classes=True),
+        alpha=alpha,
+        grade=alpha_to_grade(alpha),
+        by_class=_majorities(choices.mean(0)),
+        by_participant=_majorities(choices.mean(1)),
+    )
+
+
+def user_averaged_preference(choices: Choices) -> float:
+    """The share of classes in which a participant chose b, averaged over participants.
+
+    Example:
+        >>> user_averaged_preference(np.array([[1.0, 1.0, 0.0, 1.0], [0.0, 1.0, 0.0, 1.0]]))
+        0.625
+    """
+    return float(choices.mean(1).mean())  # (participants, classes) -> (participants,) -> one
+
+
+def cronbach_alpha(choices: Choices) -> float | None:
+    r"""Agreement between participants: they are the items of a test, and the classes those who are tested.
+
+    .. math:: \alpha = \frac{k}{k - 1} \left(1 - \frac{\sum_i \sigma_i^2}{\sigma^2}\right)
+
+    Args:
+        choices: `(k, classes)`; :math:`\sigma_i^2` is the variance of a row, :math:`\sigma^2` that of the rows' sum.
+
+    Returns:
+        Alpha; None for fewer than two participants or classes, and where the sum does not vary.
+
+    Example:
+        >>> cronbach_alpha(np.array([[0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]]))
+        1.0
+    """
+    k, classes = choices.shape
+    if k < 2 or classes < 2:
+        return None
+    total = choices.sum(0).var(ddof=1)
+    if total == 0:
+        return None
+    return float(k / (k - 1) * (1 - choices.var(axis=1, ddof=1).sum() / total))
+
+
+def alpha_to_grade(alpha: float | None) -> str:
+    """In words.
+
+    Example:
+        >>> [alpha_to_grade(alpha) for alpha in (0.9, 0.87, 0.49, None)]
+        ['excellent', 'good', 'unacceptable', 'not defined']
+    """
+    if alpha is None:
+        return "not defined"
+    return next((grade for least, grade in GRADES if alpha >= least), WORST_GRADE)
+
+
+def bootstrap(choices: Choices, seed: int, classes: bool, resamples: int = RESAMPLES) -> Interval:
+    """The percentile interval of the preference over participants drawn with replacement, and classes if wanted."""
+    chance = np.random.default_rng(seed)
+    people, columns = choices.shape
+    by_people = chance.multinomial(people, np.full(people, 1 / people), resamples) / people  # (R, participants)
+    by_class = (
+        chance.multinomial(columns, np.full(columns, 1 / columns), resamples) / columns
+        if classes
+        else np.full((resamples, columns), 1 / columns)
+    )  # (R, classes)
+    means = ((by_people @ choices) * by_class).sum(1)
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
+    return Interval(low, high)
+
+
+def binomial_test(successes: int, of: int) -> float:
+    """How often a fair coin is at least as far from half as this, exactly.
+
+    Example:
+        >>> binomial_test(9, 10), binomial_test(5, 10)
+        (0.021484375, 1.0)
+    """
+    tail = sum(math.comb(of, k) for k in range(min(successes, of - successes) + 1))
+    return min(1.0, 2 * tail / 2**of)
+
+
+def _majorities(shares: Choices) -> Binomial:
+    for_b, against = int((shares > 0.5).sum()), int((shares < 0.5).sum())
+    return Binomial(for_b, for_b + against, binomial_test(for_b, for_b + against))
+
+
+def _person(row: Choices, votes: dict[int, Vote], checks_failed: int) -> Person:
+    times = sorted(datetime.fromisoformat(vote.time) for vote in votes.values())
+    return Person(
+        preference=float(row.mean()),
+        checks_failed=checks_failed,
+        first_chosen=sum(vote.choice == "1" for vote in votes.values()) / len(votes),
+        minutes=(times[-1] - times[0]).total_seconds() / 60,
+    )

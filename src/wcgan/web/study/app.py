@@ -1,0 +1,189 @@
+"""The server of a study: what is asked, checked and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+try:
+    from fastapi import Depends, FastAPI, Request, Response
+    from fastapi.responses import HTMLResponse, RedirectResponse
+    from starlette.exceptions import HTTPException
+except ImportError as error:
+    raise ImportError(f"a study is served by FastAPI: pip install 'wcgan[web]' ({error})") from error
+from PIL import Image
+
+from wcgan.web.study import pages
+from wcgan.web.study.config import Study, picture_file
+from wcgan.web.study.database import DatabaseError
+from wcgan.web.study.plan import CHOICES, Trial, new_token, study_to_trials, token_to_id
+from wcgan.web.study.store import FullError, Store
+from wcgan.web.study.style import KEYS, STUDY_SHEET
+
+MOST_BODY = 1024  # bytes of a request
+SLOWEST_BODY = 10  # seconds that it may take to come
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
+_POLICY = "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; form-action 'self'"
+_HEADERS = {
+    "Content-Security-Policy": f"{_POLICY}; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex",
+}
+_FRESH = _HEADERS | {"Cache-Control": "no-store"}
+_KEPT = _HEADERS | {"Cache-Control": "private, max-age=86400"}
+_SENTENCES = {
+    404: "There is no such page here. Open the link that you were given.",
+    405: "This page cannot be asked for in that way. Open the link that you were given.",
+    408: "The request took too long to arrive. Go back and try again.",
+    413: f"The request is too large: at most {MOST_BODY} bytes are read.",
+    500: "Something went wrong here, and not on your side. Your earlier choices are stored; reload the page.",
+    503: "The votes cannot be stored at the moment. Your earlier choices are stored; try again in a minute.",
+}
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form of bounded size."""
+
+    async def read() -> bytes:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BODY:
+                raise HTTPException(413)
+        return body
+
+    try:
+        body = await asyncio.wait_for(read(), SLOWEST_BODY)
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=8))
+    except asyncio.TimeoutError:
+        raise HTTPException(408) from None
+    except ValueError:  # not text, or too many fields
+        raise HTTPException(400, "The request is not a form. Go back and choose with the buttons.") from None
+
+
+Form = Annotated[dict[str, str], Depends(read_form)]
+
+
+def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True) -> FastAPI:
+    """The application.
+
+    Args:
+        folder: of the study, for its pictures.
+        study: what it is.
+        store: where votes go.
+        open_to_all: whether the study's link makes new participants.
+    """
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    pictures = {name for pair in study.pairs for name in (pair.a, pair.b)}
+    with Image.open(picture_file(folder, study.pairs[0].a)) as picture:
+        side = picture.width
+
+    def known(token: str) -> tuple[str, bool]:
+        """The participant of a token, and whether they agreed to take part; or 404."""
+        agreed = store.has_consented(token_to_id(token)) if _TOKEN.fullmatch(token) else None
+        if agreed is None:
+            raise HTTPException(404, "Nobody has this link. Look whether it is all there.")
+        return token_to_id(token), agreed
+
+    def next_trial(token: str, participant: str) -> Trial | None:
+        voted = store.voted(participant)
+        return next((trial for trial in study_to_trials(study, token) if trial.pair not in voted), None)
+
+    def check_join(key: str) -> None:
+        if not open_to_all or not secrets.compare_digest(key.encode(), study.join.encode()):
+            raise HTTPException(404)
+
+    @app.get("/join/{key}")
+    def show_join(key: str) -> Response:
+        check_join(key)
+        return HTMLResponse(pages.consent_page(study, f"/join/{key}"), headers=_FRESH)
+
+    @app.post("/join/{key}")
+    def join(key: str, form: Form) -> Response:
+        check_join(key)
+        token = new_token()
+        store.join(token_to_id(token), study.most_participants, consented=True)
+        return _go_to(f"/p/{token}")
+
+    @app.get("/p/{token}")
+    def show_pair(token: str) -> Response:
+        participant, agreed = known(token)
+        if not agreed:
+            return HTMLResponse(pages.consent_page(study, f"/p/{token}/consent"), headers=_FRESH)
+        trial = next_trial(token, participant)
+        if trial is None:
+            return HTMLResponse(pages.end_page(study), headers=_FRESH)
+        pair = study.pairs[trial.pair]
+        first, second = (f"/image/{getattr(pair, trial.side(choice))}.png" for choice in CHOICES)
+        return HTMLResponse(pages.pair_page(study, f"/p/{token}", trial.number, (first, second), side), headers=_FRESH)
+
+    @app.post("/p/{token}/consent")
+    def consent(token: str, form: Form) -> Response:
+        store.consent(known(token)[0])
+        return _go_to(f"/p/{token}")
+
+    @app.post("/p/{token}")
+    def vote(token: str, form: Form) -> Response:
+        participant, agreed = known(token)
+        if not agreed:
+            raise HTTPException(403, "Agree to take part first: open your link again.")
+        trials = {str(trial.number): trial for trial in study_to_trials(study, token)}
+        number, choice = form.get("number", ""), form.get("choice", "")
+        if number not in trials:
+            raise HTTPException(400, f"The number of a pair is from 1 to {len(trials)}. Open your link again.")
+        if choice not in CHOICES:
+            raise HTTPException(400, "A choice is 1 or 2. Open your link again.")
+        upcoming = next_trial(token, participant)
+        if upcoming is not None and int(number) > upcoming.number:
+            raise HTTPException(409, f"Pair {upcoming.number} comes first. Open your link again.")
+        store.vote(participant, trials[number], choice)
+        return _go_to(f"/p/{token}")
+
+    @app.get("/image/{name}.png")
+    def image(name: str) -> Response:
+        if name not in pictures:
+            raise HTTPException(404)
+        return Response(picture_file(folder, name).read_bytes(), media_type="image/png", headers=_KEPT)
+
+    @app.get("/style.css")
+    def style() -> Response:
+        return Response(STUDY_SHEET, media_type="text/css", headers=_KEPT)
+
+    @app.get("/keys.js")
+    def keys() -> Response:
+        return Response(KEYS, media_type="text/javascript", headers=_KEPT)
+
+    @app.exception_handler(HTTPException)
+    def refuse(request: Request, error: HTTPException) -> Response:
+        own = error.detail if error.detail != HTTPStatus(error.status_code).phrase else ""
+        return _message(error.status_code, own)
+
+    @app.exception_handler(FullError)
+    def full(request: Request, error: FullError) -> Response:
+        return _message(403, f"Thank you, but {error}.")
+
+    @app.exception_handler(DatabaseError)
+    def no_database(request: Request, error: DatabaseError) -> Response:
+        return _message(503)
+
+    @app.exception_handler(Exception)
+    def unexpected(request: Request, error: Exception) -> Response:
+        return _message(500)
+
+    return app
+
+
+def _go_to(path: str) -> Response:
+    return RedirectResponse(path, status_code=303, headers=_FRESH)
+
+
+def _message(status: int, sentence: str = "") -> Response:
+    title = {403: "Not possible", 404: "Not found"}.get(status, "That did not work")
+    content = pages.message_page(title, sentence or _SENTENCES.get(status, HTTPStatus(status).phrase + "."))
+    return HTMLResponse(content, status_code=status, headers=_FRESH)

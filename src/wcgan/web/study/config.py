@@ -1,0 +1,148 @@
+"""What a study is: `study.yaml`, which no participant ever sees, and pictures under names that say nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FILE = "study.yaml"
+LEAST_CHECKS, MOST_CHECKS = 2, 50
+MOST_CLASSES, MOST_IMAGES, MOST_PARTICIPANTS, MOST_TEXT = 1000, 64, 100_000, 20_000
+SIDES = ("a", "b")
+TITLE = "Which images look more realistic?"
+QUESTION = "Which of the two sets of images looks more realistic?"
+CONSENT = """You will see pairs of image sets, one pair after another. In each pair, choose the set that looks more \
+realistic to you. If in doubt, follow your first impression. A few pairs only check that you are looking.
+
+Your choices and their times are stored, and nothing else: no name, no address, no cookie. Taking part is voluntary. \
+You may stop at any time by closing the page, and come back to your own link to go on."""
+_NAME = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two pictures of the same class, to choose from."""
+
+    label: str
+    """The name of the class."""
+    a: str
+    """The picture's name, without its ending."""
+    b: str
+    check: bool = False
+    """An attention check: `a` is intact and `b` is broken."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.label, str):
+            raise ValueError(f"the label of a pair must be a text, got {self.label!r}")
+        for name in (self.a, self.b):
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise ValueError(f"a picture's name must be 32 hexadecimal digits, got {name!r}")
+        if not isinstance(self.check, bool):
+            raise ValueError(f"check must be true or false, got {self.check!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Everything about a study but the votes."""
+
+    title: str = TITLE
+    question: str = QUESTION
+    """Above every pair."""
+    consent: str = CONSENT
+    """What a participant agrees to; an empty line begins a paragraph."""
+    most_participants: int = 1000
+    """Nobody can join after so many."""
+    key: str
+    """Drawn at random: names the study in a database, and keeps orders and sides from who knows the seed."""
+    join: str
+    """The secret part of the link by which anyone may take part."""
+    seed: int
+    """Of classes, images and checks and, with the key and a participant's token, of orders and sides."""
+    a: str
+    """What the first side is called in the report."""
+    b: str
+    images: int
+    """In a set."""
+    pairs: tuple[Pair, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("key", "join", "a", "b", "title", "question", "consent"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip() or len(value) > MOST_TEXT:
+                raise ValueError(f"{name} must be a text of 1 to {MOST_TEXT} characters, got {str(value)[:60]!r}")
+        if not isinstance(self.seed, int):
+            raise ValueError(f"seed must be a whole number, got {self.seed!r}")
+        for name, most in (("images", MOST_IMAGES), ("most_participants", MOST_PARTICIPANTS)):
+            check_count(name, getattr(self, name), 1, most)
+        if not any(not pair.check for pair in self.pairs):
+            raise ValueError("pairs must hold at least one pair to vote on, got none")
+
+    @property
+    def checks(self) -> frozenset[int]:
+        """The numbers of the pairs that are attention checks."""
+        return frozenset(number for number, pair in enumerate(self.pairs) if pair.check)
+
+
+def check_count(name: str, value: object, least: int, most: int) -> None:
+    """Raises ValueError for anything but a whole number between two others."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+
+
+def picture_file(folder: Path, name: str) -> Path:
+    """Where a picture of a study lies."""
+    return folder / "images" / f"{name}.png"
+
+
+def study_to_yaml(study: Study) -> str:
+    """The content of `study.yaml`."""
+    values = asdict(study) | {"pairs": [asdict(pair) for pair in study.pairs]}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+
+
+def read_study(folder: Path) -> Study:
+    """The study in a folder.
+
+    Raises:
+        ValueError: if it is not the folder of a study, or something in it is missing or wrong.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        raise ValueError(f"{folder} is not the folder of a study: it has no {FILE}; make one with `wcgan study create`")
+    try:
+        study = _values_to_study(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    for pair in study.pairs:
+        for name in (pair.a, pair.b):
+            if not picture_file(folder, name).is_file():
+                raise ValueError(f"{folder} lacks the picture {picture_file(folder, name).name}")
+    return study
+
+
+def _values_to_study(values: Any) -> Study:
+    if not isinstance(values, dict) or not isinstance(values.get("pairs"), list):
+        raise ValueError("it must hold the fields of a study, with a list of pairs")
+    _check_fields(values, Study)
+    for pair in values["pairs"]:
+        if not isinstance(pair, dict):
+            raise ValueError(f"a pair must hold label, a and b, got {pair!r}")
+        _check_fields(pair, Pair)
+    return Study(**values | {"pairs": tuple(Pair(**pair) for pair in values["pairs"])})
+
+
+def _check_fields(values: dict[str, Any], kind: type) -> None:
+    known = {field.name: field for field in fields(kind)}
+    needed = {name for name in known if name not in vars(kind)}
+    for name in values:
+        if name not in known:
+            raise ValueError(f"there is no field {name!r}; there are {', '.join(known)}")
+    missing = [name for name in known if name in needed - set(values)]
+    if missing:
+        raise ValueError(f"the field {missing[0]!r} is missing")

@@ -1,0 +1,193 @@
+"""Two runs or folders -> the folder of a study."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import secrets
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from wcgan.train.images import grid
+from wcgan.web.study import config
+from wcgan.web.study.config import FILE, Pair, Study, check_count, picture_file, study_to_yaml
+from wcgan.web.study.sources import RESIZE, Images, open_images, seed_for
+
+CLASSES, IMAGES, CHECKS = 50, 16, 4
+MOST_BYTES = 16 << 20  # of a set's pixels
+_VISIBLE = 16  # grey levels by which a broken image must differ from an intact one
+
+
+def create_study(
+    a: Path,
+    b: Path,
+    out: Path,
+    classes: int | None = None,
+    images: int = IMAGES,
+    checks: int = CHECKS,
+    seed: int = 0,
+    resolution: int | None = None,
+    checkpoint: str = "last",
+    device: str = "auto",
+    title: str = config.TITLE,
+    question: str = config.QUESTION,
+    consent: str = config.CONSENT,
+    most_participants: int = 1000,
+) -> Study:
+    """Draws paired image sets of the same classes and writes them to a new folder, whole or not at all.
+
+    Args:
+        a: a run, or a folder with a sub-folder per class.
+        b: the same; the report gives the preference for this one.
+        out: the study's folder, which must not exist or be empty.
+        classes: a pair each; None for 50, or for all that both have if those are fewer.
+        images: in each set.
+        checks: pairs more in which one side is noise or one colour.
+        seed: the same seed draws the same classes and images.
+        resolution: the side that all images are cropped and resized to; None if they are of one size.
+        checkpoint: of runs: `"last"`, `"best"` or the number of an iteration.
+        device: for runs: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+        title: of every page.
+        question: above every pair.
+        consent: what a participant agrees to; an empty line begins a paragraph.
+        most_participants: nobody can join after so many.
+
+    Raises:
+        ValueError: for a value out of range, sides without enough classes in common, images that differ in size, or an
+            `out` that holds something.
+    """
+    check_count("images", images, 1, config.MOST_IMAGES)
+    check_count("checks", checks, config.LEAST_CHECKS, config.MOST_CHECKS)
+    if classes is not None:
+        check_count("classes", classes, 1, config.MOST_CLASSES)
+    if resolution is not None:
+        check_count("resolution", resolution, 1, 1024)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} exists already: name another with --out")
+    names = _names(a, b)
+    sides = [open_images(path, checkpoint, device) for path in (a, b)]
+    labels = _choose_classes(sides, classes, images, seed)
+    drawn = [
+        [_bounded(side.draw(label, images, seed_for(seed, label, number), resolution)) for label in labels]
+        for number, side in enumerate(sides)
+    ]
+    sets = _of_one_form(drawn, (a, b))
+    shown = [(label, first, second, False) for label, first, second in zip(labels, *sets, strict=True)]
+    shown += [(labels[place], *pair, True) for place, pair in _draw_checks(sets, checks, seed)]
+    pairs = [Pair(label, secrets.token_hex(16), secrets.token_hex(16), check) for label, _, _, check in shown]
+    study = Study(
+        key=secrets.token_hex(16),
+        join=secrets.token_urlsafe(16),
+        seed=seed,
+        a=names[0],
+        b=names[1],
+        images=images,
+        pairs=tuple(pairs),
+        title=title,
+        question=question,
+        consent=consent,
+        most_participants=most_participants,
+    )
+    pictures: dict[str, Tensor] = {}
+    for pair, (_, first, second, _) in zip(pairs, shown, strict=True):
+        pictures |= {pair.a: first, pair.b: second}
+    _write(out, study, pictures)
+    return study
+
+
+def _names(a: Path, b: Path) -> tuple[str, str]:
+    """What to call the sides: the folders' names, or the paths where those are the same."""
+    if a.resolve() == b.resolve():
+        raise ValueError(f"both sides are {a}: name two runs or two folders")
+    short = a.resolve().name, b.resolve().name
+    return short if short[0] != short[1] else (str(a), str(b))
+
+
+def _choose_classes(sides: Sequence[Images], classes: int | None, images: int, seed: int) -> list[str]:
+    """Names of classes that both sides have, with enough images, drawn by the seed."""
+    first, second = (side.available for side in sides)
+    common = [name for name in first if name in second]
+    if not common:
+        examples = [f"{side.path} has {', '.join(list(side.available)[:3])}" for side in sides]
+        raise ValueError(f"the two sides have no class in common: {'; '.join(examples)}")
+    counts = {name: [n for n in (first[name], second[name]) if n is not None] for name in common}
+    enough = [name for name in common if min(counts[name], default=images) >= images]
+    wanted = min(CLASSES, len(enough)) if classes is None else classes
+    if not enough or wanted > len(enough):
+        raise ValueError(
+            f"{max(wanted, 1)} classes with {images} images on both sides are needed, and there are {len(enough)} "
+            f"({len(common)} in common): lower --classes or --images"
+        )
+    return random.Random(seed_for(seed, "classes")).sample(enough, wanted)
+
+
+def _bounded(images: Tensor) -> Tensor:
+    """Images that a browser can be asked to load."""
+    if images.numel() > MOST_BYTES:
+        count, _, height, width = images.shape
+        raise ValueError(
+            f"{count} images of {width}x{height} make a picture of {images.numel() / 2**20:.0f} MiB, and at most "
+            f"{MOST_BYTES >> 20} are shown: {RESIZE}, or lower --images"
+        )
+    return images
+
+
+def _of_one_form(drawn: Sequence[Sequence[Tensor]], paths: Sequence[Path]) -> list[list[Tensor]]:
+    """Sets with the same size and number of channels, so that the form of a picture does not tell its side."""
+    sizes = {
+        f"{images.shape[3]}x{images.shape[2]} ({path})"
+        for path, own in zip(paths, drawn, strict=True)
+        for images in own
+    }
+    if len({size.split(" ")[0] for size in sizes}) > 1:
+        raise ValueError(f"the images have several sizes, {' and '.join(sorted(sizes)[:3])}: {RESIZE}")
+    channels = max(images.shape[1] for own in drawn for images in own)
+    return [[images.expand(-1, channels, -1, -1) for images in own] for own in drawn]
+
+
+def _draw_checks(sets: Sequence[Sequence[Tensor]], checks: int, seed: int) -> list[tuple[int, tuple[Tensor, Tensor]]]:
+    """The place of a class, an intact set of it from one side in turn, and the same broken, for each check."""
+    chance = random.Random(seed_for(seed, "checks"))
+    turn, found = chance.randrange(2), []
+    for number in range(checks):
+        place = chance.randrange(len(sets[0]))
+        intact = sets[(turn + number) % 2][place]
+        found.append((place, (intact, _broken(intact, number // 2 % 2 == 1, seed_for(seed, "check", number)))))
+    return found
+
+
+def _broken(images: Tensor, plain: bool, seed: int) -> Tensor:
+    """Images that nobody takes for the better ones: of one colour each, if wanted and if they were not, or noise."""
+    one_colour = images.double().mean((2, 3), keepdim=True).round().to(torch.uint8).expand(images.shape)
+    if plain and (images.double() - one_colour).abs().mean() >= _VISIBLE:
+        return one_colour
+    return torch.randint(256, images.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def _write(out: Path, study: Study, sets: dict[str, Tensor]) -> None:
+    """The folder, under its name in one step; only its owner may look into it, since it has the answers."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
+    try:
+        picture_file(temporary, "").parent.mkdir()
+        for name, images in sets.items():
+            _write_picture(images, picture_file(temporary, name))
+        (temporary / FILE).write_text(study_to_yaml(study), encoding="utf-8")
+        os.replace(temporary, out)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _write_picture(images: Tensor, file: Path) -> None:
+    """A set as one picture, not compressed: what is smooth would make a smaller file than what is not."""
+    picture = grid(images, columns=math.ceil(len(images) ** 0.5))
+    pixels = picture.permute(1, 2, 0).squeeze(2).contiguous().numpy()
+    Image.fromarray(pixels).save(file, compress_level=0)
