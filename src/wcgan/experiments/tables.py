@@ -226,8 +226,8 @@ def _homes() -> dict[tuple[str, str], tuple[str, str]]:
 def _unscaled(key: str, name: str) -> Config:
     config = preset(name)
     table = EXPERIMENTS[key]
-    own = {"evaluate_every": table.evaluate_every, "conditioning_every": table.conditioning_every}
-    return replace(config, train=replace(config.train, **own))
+    train = replace(config.train, evaluate_every=table.evaluate_every, conditioning_every=table.conditioning_every)
+    return replace(config, train=train)
 
 
 def _check_folder(plan: Reproduction) -> None:

@@ -28,14 +28,16 @@ def scale_to_show(resolution: int) -> int:
     return max(1, 64 // resolution)
 
 
+def pixels_to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
+    """`(C, H, W)` uint8 with one or three channels, each pixel as a square of `scale`."""
+    image = Image.fromarray(pixels.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy())
+    return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+
+
 def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
-    """`(C, H, W)` uint8 with one or three channels."""
-    array = picture.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy()
-    image = Image.fromarray(array)
-    if scale > 1:
-        image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+    """What `pixels_to_image` makes of a picture, into a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path)
+    pixels_to_image(picture, scale).save(path)
 
 
 def write_images(images: Tensor, target: Path) -> None:

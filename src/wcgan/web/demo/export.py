@@ -1,0 +1,71 @@
+"""The playground as a folder for a model hub's app page: the code, the generators, and what to install."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from importlib.metadata import requires, version
+from pathlib import Path
+
+import wcgan
+from wcgan.train.shipped import run_to_shipped, shipped
+
+_PROGRAM = '''\
+"""The playground on the generators in this folder."""
+
+from pathlib import Path
+
+from wcgan.web.demo import launch, load_runs
+
+runs = sorted((Path(__file__).parent / "generators").iterdir())
+launch(load_runs(runs), host=None, port=None).block_thread()
+'''
+_CARD = """\
+---
+title: wcgan playground
+sdk: gradio
+sdk_version: {gradio}
+app_file: app.py
+---
+
+Samples of {names}, and a look inside. Run it anywhere:
+
+    pip install -r requirements.txt
+    python app.py
+"""
+
+
+def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> Path:
+    """Writes `app.py`, `requirements.txt`, `README.md`, the package and the generators.
+
+    Args:
+        runs: folders of runs; none for the generator that comes with the package.
+        folder: a new folder.
+        checkpoint: `"last"`, `"best"` or the number of an iteration.
+
+    Raises:
+        ValueError: if the folder holds anything, or two runs are called alike.
+    """
+    sources = list(runs) or [shipped()]
+    names = [run.resolve().name for run in sources]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two of these runs are called alike: {', '.join(names)}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists already: name another with --export")
+    for run, name in zip(sources, names, strict=True):
+        run_to_shipped(run, folder / "generators" / name, checkpoint=checkpoint)
+    package = Path(wcgan.__file__).parent
+    kept_out = shutil.ignore_patterns("__pycache__", *(path.name for path in shipped().parent.iterdir()))
+    shutil.copytree(package, folder / package.name, ignore=kept_out)
+    (folder / "app.py").write_text(_PROGRAM, encoding="utf-8")
+    (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")
+    card = _CARD.format(gradio=version("gradio"), names=", ".join(names))
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    return folder
+
+
+def requirements() -> list[str]:
+    """What the exported folder needs: that of the layers and of `wcgan[train]`, and this Gradio."""
+    declared = [line.partition(";") for line in requires("wcgan") or ()]
+    needed = [name.strip() for name, _, marker in declared if not marker or marker.strip() == 'extra == "train"']
+    return [*needed, f"gradio=={version('gradio')}"]

@@ -1,0 +1,175 @@
+"""What the layers of a generator do: covariances, spectra, and which classes are colored alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from wcgan.functional import covariance_to_whitening, moments
+from wcgan.norm import WhiteningLayer
+from wcgan.norm.conditional import ConditionalWhiteningColoring
+from wcgan.report.charts import Series, series_to_svg
+from wcgan.report.figures import number
+from wcgan.report.html import Markup
+from wcgan.train.sampling import Sampler
+from wcgan.web.demo.drawing import heat_map, with_names
+from wcgan.web.demo.limits import MOST_SEED, shown, whole
+from wcgan.web.demo.pictures import class_to_text
+
+STATISTICS = ("a fresh batch", "the running averages")
+BATCH = 256
+"""Images whose features a fresh batch holds."""
+NEAREST = 5
+_MOST_NAMES = 100  # classes of which all rows of A are drawn; of more, those near the chosen one
+_FEW = 24
+_CELL = 24
+
+
+@dataclass(frozen=True)
+class Covariances:
+    """Of a layer's input, and of the same after whitening; `(d, d)` both, in float64."""
+
+    before: Tensor
+    after: Tensor
+
+
+def layers_of(sampler: Sampler) -> dict[str, WhiteningLayer]:
+    """The layers of this library, by their names in the network, in the order in which they are passed."""
+    return {name: layer for name, layer in sampler.network.named_modules() if isinstance(layer, WhiteningLayer)}
+
+
+def find_layer(sampler: Sampler, name: object) -> WhiteningLayer:
+    layers = layers_of(sampler)
+    if not isinstance(name, str) or name not in layers:
+        raise ValueError(f"this generator has the layers {', '.join(layers)}; got {shown(name)}")
+    return layers[name]
+
+
+def batch_covariance(sampler: Sampler, layer: WhiteningLayer, seed: int = 0) -> Tensor:
+    """Of what a fresh batch of images, of all classes in turn, brings to a layer: `(d, d)`."""
+    seen: list[Tensor] = []
+
+    def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen.append(inputs[0].detach())
+
+    handle = layer.register_forward_pre_hook(keep)
+    try:
+        sampler.sample(BATCH, seed=seed, batch=BATCH)
+    finally:
+        handle.remove()
+    return moments(seen[0].double())[1].cpu()
+
+
+def running_covariance(layer: WhiteningLayer) -> Tensor:
+    """The running averages as `(d, d)`: 0 wherever the layer does not look.
+
+    Raises:
+        ValueError: for a layer that keeps none.
+    """
+    if not layer.track_running_stats:
+        raise ValueError(f"this layer keeps no running averages: look at {STATISTICS[0]}")
+    if layer.whitening == "standardize":
+        return torch.diag(layer.get_buffer("running_var").double().cpu())
+    size = layer.num_features // layer.groups
+    return torch.block_diag(*layer.get_buffer("running_covariance").double().cpu().view(-1, size, size))
+
+
+def whitening_matrix(layer: WhiteningLayer, covariance: Tensor) -> Tensor:
+    """W `(d, d)` as the layer applies it at rest: of its running averages, or of the batch where it keeps none."""
+    if layer.whitening == "none":
+        return torch.eye(layer.num_features, dtype=torch.float64)
+    if layer.track_running_stats:
+        return torch.block_diag(*layer.as_map(None, None)[0][0].double().cpu())
+    groups = layer.num_features if layer.whitening == "standardize" else layer.groups
+    size = layer.num_features // groups
+    blocks = torch.stack([covariance[i : i + size, i : i + size] for i in range(0, layer.num_features, size)])
+    return torch.block_diag(
+        *covariance_to_whitening(blocks, whitening=layer.whitening, eps=layer.eps, iterations=layer.iterations)
+    )
+
+
+def covariances(sampler: Sampler, name: object, statistics: object = STATISTICS[0], seed: object = 0) -> Covariances:
+    r""":math:`\Sigma` and :math:`W \Sigma W^\top`, with the W that the layer applies at rest.
+
+    Args:
+        sampler: a generator.
+        name: a key of `layers_of`.
+        statistics: one of `STATISTICS`. Of the running averages the result is the identity, up to shrinkage; of a fresh
+            batch, as near to it as those averages describe the batch.
+        seed: of the fresh batch.
+
+    Raises:
+        ValueError: for an unknown layer or statistics, or those that the layer does not keep.
+    """
+    layer = find_layer(sampler, name)
+    start = whole("seed", seed, 0, MOST_SEED)
+    if statistics not in STATISTICS:
+        raise ValueError(f"statistics are those of {' or '.join(STATISTICS)}, got {shown(statistics)}")
+    fresh = statistics == STATISTICS[0]
+    before = batch_covariance(sampler, layer, start) if fresh else running_covariance(layer)
+    matrix = whitening_matrix(layer, before)
+    return Covariances(before, matrix @ before @ matrix.T)
+
+
+def covariances_to_maps(found: Covariances) -> tuple[tuple[Image.Image, str], tuple[Image.Image, str]]:
+    """Both as heat maps, each with the values that its darkest colours stand for."""
+    bounds = [max(float(matrix.abs().max()), 1e-12) for matrix in (found.before, found.after)]
+    first, second = (heat_map(m, bound) for m, bound in zip((found.before, found.after), bounds, strict=True))
+    return (first, f"Before whitening: \u00b1{number(bounds[0])}"), (second, f"After: \u00b1{number(bounds[1])}")
+
+
+def covariances_to_spectrum(found: Covariances) -> Markup:
+    """The eigenvalues before and after, the largest first, as a chart."""
+    series = []
+    for style, (label, matrix) in enumerate((("before", found.before), ("after", found.after))):
+        values = torch.linalg.eigvalsh(matrix).flip(0).tolist()
+        series.append(Series(label, style, tuple((float(rank), value) for rank, value in enumerate(values, 1))))
+    return series_to_svg("Eigenvalues", series, "rank")
+
+
+# Classes
+
+
+def class_table(layer: WhiteningLayer) -> tuple[Tensor, str] | None:
+    """A row for each class that decides its coloring, and what it is: of A, or of the class matrices; None without."""
+    if not isinstance(layer, ConditionalWhiteningColoring):
+        return None
+    if layer.assignment is not None:
+        rows = normalize(layer.assignment, dim=1) if layer.normalize_assignment else layer.assignment
+        return rows.detach().double().cpu(), "assignment"
+    assert layer.class_weight is not None
+    return layer.class_weight.detach().double().cpu().flatten(1), "coloring matrix"
+
+
+def nearest_classes(rows: Tensor, label: int, count: int = NEAREST) -> list[tuple[int, float]]:
+    """The classes whose rows point most nearly the same way, with the cosine between them.
+
+    Example:
+        >>> import torch
+        >>> nearest_classes(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]), 0, 1)
+        [(2, 1.0)]
+    """
+    unit = normalize(rows, dim=1)
+    cosines = unit @ unit[label]
+    order = [i for i in cosines.argsort(descending=True, stable=True).tolist() if i != label]
+    return [(i, cosines[i].item()) for i in order[:count]]
+
+
+def assignment_picture(sampler: Sampler, layer: WhiteningLayer, label: int) -> Image.Image | None:
+    """A of cWC_sa with a class a row and a filter a column; of many classes, those near the chosen one.
+
+    None where there is no A.
+    """
+    table = class_table(layer)
+    if table is None or table[1] != "assignment":
+        return None
+    rows, classes = table[0], list(range(len(table[0])))
+    if len(rows) > _MOST_NAMES:
+        classes = [label, *(near for near, _ in nearest_classes(rows, label, _FEW))]
+    picture = heat_map(rows[classes], float(rows.abs().max()), _CELL)
+    names = [class_to_text(sampler, number) for number in classes]
+    return with_names(picture, names, [str(column) for column in range(1, rows.shape[1] + 1)])

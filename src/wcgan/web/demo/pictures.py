@@ -1,0 +1,188 @@
+"""From a sampler and a request to pictures; every argument is checked here, whoever asks."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from wcgan.experiments.grids import COLUMNS, classes_to_show, draw_grid
+from wcgan.train.images import grid, pixels_to_image, scale_to_show
+from wcgan.train.sampling import Sampler
+from wcgan.web.demo.drawing import with_names
+from wcgan.web.demo.limits import MOST_IMAGES, MOST_ROWS, MOST_SEED, MOST_TRUNCATION, real, shown, whole
+
+WAYS = ("take turns", "are mixed")
+"""What several classes do: each image has one, or each image has them all, weighted."""
+
+
+def class_to_text(sampler: Sampler, label: int) -> str:
+    """A class's name, with its number before it where that says more."""
+    name = sampler.class_names[label] if label < len(sampler.class_names) else ""
+    return name if name == str(label) else f"{label} {name}".rstrip()
+
+
+def checked_classes(sampler: Sampler, classes: object, most: int | None = None) -> list[int]:
+    """Classes as a list of numbers within range, each once.
+
+    Raises:
+        ValueError: for anything else, or more than `most`.
+    """
+    given = [] if classes is None else list(classes) if isinstance(classes, list | tuple) else [classes]
+    number = sampler.config.classes
+    if not sampler.conditional or number is None:
+        if given:
+            raise ValueError(f"this generator ({sampler.config.normalization}) has no classes: leave them out")
+        return []
+    found = list(dict.fromkeys(whole("a class", label, 0, number - 1) for label in given))
+    if most is not None and len(found) > most:
+        raise ValueError(f"name at most {most} classes, not {len(found)}")
+    return found
+
+
+def weights_to_label(sampler: Sampler, classes: Sequence[int], weights: object = "") -> Tensor:
+    """A mix of classes as one label `(1, n)`, whose weights have the sum 1.
+
+    Args:
+        sampler: a conditional generator.
+        classes: numbers of classes.
+        weights: one a class, such as `"3, 1"`; empty for equal ones.
+
+    Raises:
+        ValueError: for weights that are not as many numbers, none negative and not all 0.
+    """
+    assert sampler.config.classes is not None
+    try:
+        values = [float(part) for part in str(weights or "").replace(",", " ").split()] or [1.0] * len(classes)
+    except ValueError:
+        raise ValueError(f"weights are numbers such as 3, 1; got {shown(weights)}") from None
+    given = torch.tensor(values, dtype=torch.float64)
+    if len(values) != len(classes) or not bool(given.isfinite().all()) or given.min() < 0 or given.sum() == 0:
+        raise ValueError(
+            f"give one weight of 0 or more for each of the {len(classes)} classes, not all 0; got {shown(weights)}"
+        )
+    label = torch.zeros(1, sampler.config.classes)
+    label[0, list(classes)] = (given / given.sum()).float()
+    return label
+
+
+def sample_images(
+    sampler: Sampler,
+    classes: object = None,
+    way: object = WAYS[0],
+    weights: object = "",
+    count: object = 64,
+    seed: object = 0,
+    truncation: object = 1.0,
+) -> Tensor:
+    """`(count, C, H, W)` uint8.
+
+    Args:
+        sampler: a generator.
+        classes: a class or several; None or empty for all in turn.
+        way: one of `WAYS`.
+        weights: of a mix's classes; empty for equal ones.
+        count: how many, at most `MOST_IMAGES`.
+        seed: the same seed gives the same images.
+        truncation: scales the noise.
+
+    Raises:
+        ValueError: for anything out of bounds.
+    """
+    number = whole("count", count, 1, MOST_IMAGES)
+    start = whole("seed", seed, 0, MOST_SEED)
+    scale = real("truncation", truncation, 0, MOST_TRUNCATION)
+    chosen = checked_classes(sampler, classes)
+    if way not in WAYS:
+        raise ValueError(f"several classes {' or '.join(WAYS)}, got {shown(way)}")
+    if way == WAYS[0] or not chosen:
+        return sampler.sample(number, chosen or None, start, scale)
+    labels = weights_to_label(sampler, chosen, weights).expand(number, -1)
+    return sampler.from_noise(scale * sampler.noise(number, start), labels)
+
+
+def images_to_picture(images: Tensor, columns: int | None = None) -> Image.Image:
+    """Images `(N, C, H, W)` as one grid, small ones enlarged."""
+    columns = columns or max(1, round(len(images) ** 0.5))
+    return pixels_to_image(grid(images, columns), scale_to_show(images.shape[-1]))
+
+
+def images_to_zip(images: Tensor) -> bytes:
+    """A PNG of each image, in its own size, in one archive."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as files:
+        for number, image in enumerate(images):
+            files.writestr(f"{number:06d}.png", image_to_png(pixels_to_image(image)))
+    return archive.getvalue()
+
+
+def image_to_png(image: Image.Image) -> bytes:
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
+def fixed_z_picture(
+    sampler: Sampler, classes: object = None, seed: object = 0, truncation: object = 1.0
+) -> Image.Image:
+    """The paper's figure: one noise a column, one class a row, with the classes' names.
+
+    Args:
+        sampler: a conditional generator.
+        classes: one a row, at most `MOST_ROWS`; None or empty for the first ten, or of many for any ten.
+        seed: the same seed gives the same picture.
+        truncation: scales the noise.
+
+    Raises:
+        ValueError: for anything out of bounds, or a generator without classes.
+    """
+    start = whole("seed", seed, 0, MOST_SEED)
+    scale = real("truncation", truncation, 0, MOST_TRUNCATION)
+    chosen = checked_classes(sampler, classes, MOST_ROWS)
+    if not sampler.conditional:
+        raise ValueError(f"this generator ({sampler.config.normalization}) has no classes to put down the rows")
+    rows = classes_to_show(sampler, chosen or None, start)
+    images = draw_grid(sampler, "fixed-z", rows, start, scale)
+    return with_names(images_to_picture(images, COLUMNS), [class_to_text(sampler, label) for label, _ in rows])
+
+
+def comparison(
+    samplers: Mapping[str, Sampler],
+    names: object,
+    classes: object = None,
+    count: object = 36,
+    seed: object = 0,
+    truncation: object = 1.0,
+) -> dict[str, tuple[Image.Image, str]]:
+    """A grid from the same noise and the same class of each run, and its caption, by the run's name.
+
+    Args:
+        samplers: the runs by name.
+        names: at least two of them.
+        classes: a class, or several that take turns; those without classes go without.
+        count: images of each run.
+        seed: the same seed gives the same noise.
+        truncation: scales the noise.
+
+    Raises:
+        ValueError: for fewer than two runs, unknown ones, or noise of different lengths.
+    """
+    chosen = [name for name in samplers if isinstance(names, list | tuple) and name in names]
+    if len(chosen) < 2 or not isinstance(names, list | tuple) or len(set(names)) != len(chosen):
+        raise ValueError(f"choose two or more of these runs: {', '.join(samplers)}; got {shown(names)}")
+    lengths = {name: samplers[name].config.noise for name in chosen}
+    if len(set(lengths.values())) > 1:
+        each = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"these runs cannot share their noise, which has different lengths: {each}")
+    pictures = {}
+    for name in chosen:
+        sampler = samplers[name]
+        wanted = classes if sampler.conditional else None
+        images = sample_images(sampler, wanted, count=count, seed=seed, truncation=truncation)
+        caption = f"{name}: {sampler.config.normalization}, iteration {sampler.iteration}"
+        pictures[name] = images_to_picture(images), caption if sampler.conditional else f"{caption}, no classes"
+    return pictures

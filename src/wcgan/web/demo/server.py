@@ -1,0 +1,107 @@
+"""Serves the page: to this machine alone unless told otherwise, and nothing larger than a page sends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gradio as gr
+from fastapi import Request, Response
+from fastapi.middleware import Middleware
+from fastapi.responses import PlainTextResponse
+
+from wcgan.web.demo.answers import Samplers
+from wcgan.web.demo.app import build
+from wcgan.web.demo.limits import MOST_BYTES
+from wcgan.web.demo.style import SHEET
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HOST, PORT = "127.0.0.1", 7860
+_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
+_MONO = ["ui-monospace", "SF Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
+_WAITING = 32  # requests in the queue
+
+
+def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT) -> gr.Blocks:
+    """Starts to serve, in a thread of its own; `local_url` of the result says where.
+
+    Args:
+        samplers: generators by name, as `load_runs` gives them.
+        host: the address to listen at; None for what Gradio's environment variables say, or 127.0.0.1.
+        port: None for what they say, or the first free one from 7860 on.
+
+    Raises:
+        ValueError: for a port out of range.
+        OSError: for one that cannot be had.
+    """
+    if port is not None and not 1 <= port <= 65535:
+        raise ValueError(f"--port takes 1 to 65535, got {port}")
+    page = build(samplers).queue(max_size=_WAITING)
+    try:
+        page.launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            inbrowser=False,
+            prevent_thread_lock=True,
+            quiet=True,
+            show_error=False,
+            max_threads=4,
+            max_file_size=MOST_BYTES,
+            enable_monitoring=False,  # its address is a secret, and would be logged
+            run_history=False,
+            ssr_mode=False,
+            footer_links=["settings"],
+            app_kwargs={
+                "middleware": [Middleware(BodyLimit, most=MOST_BYTES)],
+                "exception_handlers": {KeyError: _nothing_there},
+            },
+            theme=_theme(),
+            css=SHEET,
+        )
+    except OSError:
+        raise OSError(f"cannot listen at {host or HOST}:{port or PORT}: choose another --host or --port") from None
+    return page
+
+
+def _theme() -> gr.themes.Base:
+    """Gradio's own, with the fonts of the system, and soft text dark enough to be read."""
+    theme = gr.themes.Default(font=_FONTS, font_mono=_MONO)
+    soft = ("body_text_color_subdued", "block_info_text_color")
+    colours = dict.fromkeys(soft, "*neutral_600") | {f"{name}_dark": "*neutral_300" for name in soft}
+    return theme.set(**colours)
+
+
+async def _nothing_there(request: Request, error: Exception) -> Response:
+    """Gradio looks up what a request names, and does not expect that it may be missing."""
+    return PlainTextResponse("there is nothing of that name here", 404)
+
+
+class BodyLimit:
+    """Refuses a request with a larger body before anything else reads it."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app = app
+        self.most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        read: list[Message] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            read.append(message)
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+            if size > self.most:
+                refusal = PlainTextResponse(f"a request may have {self.most} bytes at most", 413)
+                await refusal(scope, receive, send)
+                return
+
+        async def again() -> Message:
+            return read.pop(0) if read else await receive()
+
+        await self.app(scope, again, send)

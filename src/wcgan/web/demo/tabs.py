@@ -1,0 +1,281 @@
+"""The tabs: each lays out its controls and says which function answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from PIL import Image
+
+from wcgan.report.html import Markup, join, tag
+from wcgan.train.sampling import Sampler
+from wcgan.web.demo import inside
+from wcgan.web.demo.answers import Samplers, answer, file_to_send, find_sampler, follow, picture_to_send
+from wcgan.web.demo.interpolation import BETWEEN, animation, path_images, path_picture
+from wcgan.web.demo.limits import MOST_FRAMES, MOST_IMAGES, MOST_PATHS, MOST_ROWS, MOST_SEED, MOST_TRUNCATION
+from wcgan.web.demo.pictures import (
+    WAYS,
+    checked_classes,
+    class_to_text,
+    comparison,
+    fixed_z_picture,
+    images_to_picture,
+    images_to_zip,
+    sample_images,
+)
+
+MATRIX = "A: class to filter"
+Tab = Callable[[Samplers, Any], None]
+"""Fills a tab on the generators by name; the second argument is the event that opens it."""
+
+
+def _run_box(samplers: Samplers, tab: str) -> gr.Dropdown:
+    """A choice of generators; out of sight where there is none."""
+    names = list(samplers)
+    return gr.Dropdown(names, value=names[0], label="Generator", visible=len(names) > 1, elem_id=f"run-{tab}")
+
+
+def _choices(sampler: Sampler) -> list[tuple[str, int]]:
+    return [(class_to_text(sampler, label), label) for label in range(sampler.config.classes or 0)]
+
+
+def _class_box(
+    sampler: Sampler, label: str, info: str | None = None, several: bool = False, value: int | None = None
+) -> gr.Dropdown:
+    """A choice of classes; out of sight where there are none."""
+    choices = _choices(sampler) if sampler.conditional else []
+    chosen: Any = [] if several else min(value or 0, len(choices) - 1) if choices else None
+    return gr.Dropdown(
+        choices,
+        value=chosen,
+        multiselect=several,
+        label=label,
+        info=info,
+        visible=sampler.conditional,
+        elem_id=f"box-{label.lower().replace(' ', '-')}",
+    )
+
+
+def _seed(label: str = "Seed", value: int = 0) -> gr.Number:
+    return gr.Number(value, label=label, precision=0, minimum=0, maximum=MOST_SEED, step=1)
+
+
+def _truncation() -> gr.Slider:
+    return gr.Slider(0, MOST_TRUNCATION, 1.0, step=0.05, label="Truncation", info="Scales the noise.")
+
+
+def _picture(label: str, file_type: str = "png", elem_id: str | None = None) -> gr.Image:
+    return gr.Image(
+        label=label,
+        format=file_type,
+        interactive=False,
+        buttons=["download", "fullscreen"],
+        min_width=240,
+        elem_id=elem_id,
+        elem_classes="picture",
+    )
+
+
+def _captioned(image: Image.Image, caption: str, component: gr.Image) -> gr.Image:
+    """Another picture for a component, with a caption of its own."""
+    return gr.Image(picture_to_send(image, component), label=caption, visible=True)
+
+
+def sample_tab(samplers: Samplers, opened: Any) -> None:
+    """Images of a class, of several, or of a mix."""
+    first = next(iter(samplers.values()))
+    with gr.Row():
+        with gr.Column(scale=2, min_width=280):
+            run = _run_box(samplers, "sample")
+            classes = _class_box(first, "Classes", "None: all in turn.", several=True)
+            way = gr.Radio(list(WAYS), value=WAYS[0], label="Several classes", visible=first.conditional)
+            weights = gr.Textbox(label="Weights of a mix", placeholder="equal", max_length=200, visible=False)
+            seed = _seed()
+            count = gr.Slider(1, MOST_IMAGES, 64, step=1, label="Count")
+            truncation = _truncation()
+            draw = gr.Button("Sample", variant="primary")
+        with gr.Column(scale=3, min_width=280):
+            picture = _picture("Samples", elem_id="samples")
+            with gr.Row():
+                png = gr.DownloadButton("PNG", min_width=80)
+                archive = gr.DownloadButton("ZIP", min_width=80)
+
+    def sample(name: object, *request: Any) -> tuple[str, str, str]:
+        images, stem = sample_images(find_sampler(samplers, name), *request), f"{name}-seed-{request[4]}"
+        shown = picture_to_send(images_to_picture(images), png, stem)
+        return shown, shown, file_to_send(images_to_zip(images), f"{stem}.zip", archive)
+
+    updates = {
+        classes: lambda sampler: _class_box(sampler, "Classes", "None: all in turn.", several=True),
+        way: lambda sampler: gr.Radio(visible=sampler.conditional),
+    }
+    changes = [opened, draw.click, classes.change, way.change, weights.submit, weights.blur]
+    changes += [seed.change, count.release, truncation.release]
+    inputs = [run, classes, way, weights, count, seed, truncation]
+    answer(changes, sample, inputs, [picture, png, archive], "sample", follow(samplers, run, updates))
+    way.change(lambda chosen: gr.Textbox(visible=chosen == WAYS[1]), way, weights, preprocess=False, queue=False)
+
+
+def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
+    """The paper's figure."""
+    first = next(iter(samplers.values()))
+    info = f"At most {MOST_ROWS}; none: the first ten, or ten of many."
+    with gr.Row():
+        with gr.Column(scale=2, min_width=280):
+            run = _run_box(samplers, "fixed-z")
+            classes = _class_box(first, "Rows", info, several=True)
+            seed, truncation = _seed(), _truncation()
+            draw = gr.Button("Draw", variant="primary")
+        with gr.Column(scale=3, min_width=280):
+            picture = _picture("One z a column, one class a row", elem_id="fixed-z")
+
+    def fixed_z(name: object, *request: Any) -> str:
+        return picture_to_send(fixed_z_picture(find_sampler(samplers, name), *request), picture, "fixed-z")
+
+    changes = [opened, draw.click, classes.change, seed.change, truncation.release]
+    chosen = follow(samplers, run, {classes: lambda sampler: _class_box(sampler, "Rows", info, several=True)})
+    answer(changes, fixed_z, [run, classes, seed, truncation], [picture], "fixed_z", chosen)
+
+
+def interpolate_tab(samplers: Samplers, opened: Any) -> None:
+    """A point between two ends, and the way there and back."""
+    first = next(iter(samplers.values()))
+    with gr.Row():
+        with gr.Column(scale=2, min_width=280):
+            run = _run_box(samplers, "interpolate")
+            between = gr.Radio(list(BETWEEN), value=BETWEEN[1 if first.conditional else 0], label="Between")
+            with gr.Row():
+                seeds = [_seed("First seed", 0), _seed("Second seed", 1)]
+            with gr.Row():
+                ends = [_class_box(first, "First class", value=0), _class_box(first, "Second class", value=1)]
+            count = gr.Slider(1, MOST_PATHS, 8, step=1, label="Count")
+            truncation = _truncation()
+            frames = gr.Slider(2, MOST_FRAMES, 24, step=1, label="Frames")
+            film = gr.Button("Animate", variant="primary")
+        with gr.Column(scale=3, min_width=280):
+            t = gr.Slider(0, 1, 0.5, step=0.01, label="t", info="0: the first; 1: the second.", elem_id="t")
+            picture = _picture("At t", elem_id="frame")
+            moving = _picture("There and back", "webp", elem_id="animation")
+
+    def options(seed0: Any, seed1: Any, class0: Any, class1: Any, count: Any, truncation: Any) -> dict[str, Any]:
+        return {"seeds": (seed0, seed1), "classes": (class0, class1), "count": count, "truncation": truncation}
+
+    def frame(name: object, t: object, between: object, *request: Any) -> str:
+        images = path_images(find_sampler(samplers, name), t, between, **options(*request))
+        return picture_to_send(path_picture(images), picture)
+
+    def animate(name: object, frames: object, between: object, *request: Any) -> str:
+        content = animation(find_sampler(samplers, name), frames, between=between, **options(*request))
+        return file_to_send(content, f"{name}.webp", moving)
+
+    shared = [between, *seeds, *ends, count, truncation]
+    changes = [opened, t.change, between.input, count.release, truncation.release]
+    changes += [*(seed.change for seed in seeds), *(end.input for end in ends)]
+    updates = {
+        between: lambda sampler: gr.Radio(value=BETWEEN[1 if sampler.conditional else 0]),
+        ends[0]: lambda sampler: _class_box(sampler, "First class", value=0),
+        ends[1]: lambda sampler: _class_box(sampler, "Second class", value=1),
+    }
+    answer(changes, frame, [run, t, *shared], [picture], "interpolate", follow(samplers, run, updates))
+    answer([film.click], animate, [run, frames, *shared], [moving], "animate")
+
+
+def compare_tab(samplers: Samplers, opened: Any) -> None:
+    """Runs side by side."""
+    if len(samplers) < 2:
+        gr.HTML(tag("p", "Start with two or more runs to see them side by side: ", tag("code", "wcgan demo RUN RUN")))
+        return
+    # A class of the run with the fewest is one of all of them.
+    fewest = min(samplers.values(), key=lambda s: s.config.classes or 0 if s.conditional else float("inf"))
+    with gr.Row():
+        with gr.Column(scale=2, min_width=280):
+            names = gr.CheckboxGroup(list(samplers), value=list(samplers), label="Runs")
+            classes = _class_box(fewest, "Class", "None: all in turn.", several=True)
+            seed = _seed()
+            count = gr.Slider(1, MOST_IMAGES, 36, step=1, label="Count")
+            truncation = _truncation()
+            draw = gr.Button("Compare", variant="primary")
+        with gr.Column(scale=3, min_width=280):
+            gr.HTML(tag("p", "All from the same noise.", class_="facts"))
+            with gr.Row():
+                pictures = [_picture(name, elem_id=f"compared-{place}") for place, name in enumerate(samplers)]
+
+    def compare(*request: Any) -> list[gr.Image]:
+        found = comparison(samplers, *request)
+        return [
+            _captioned(*found[name], component) if name in found else gr.Image(visible=False)
+            for name, component in zip(samplers, pictures, strict=True)
+        ]
+
+    changes = [opened, draw.click, names.change, classes.change, seed.change, count.release, truncation.release]
+    answer(changes, compare, [names, classes, count, seed, truncation], pictures, "compare")
+
+
+def inside_tab(samplers: Samplers, opened: Any) -> None:
+    """What a layer does."""
+    first = next(iter(samplers.values()))
+
+    def layer_box(sampler: Sampler) -> gr.Dropdown:
+        names = list(inside.layers_of(sampler))
+        return gr.Dropdown(names, value=names[0], label="Layer", elem_id="layer")
+
+    with gr.Row():
+        with gr.Column(scale=2, min_width=280):
+            run = _run_box(samplers, "inside")
+            layer = layer_box(first)
+            statistics = gr.Radio(list(inside.STATISTICS), value=inside.STATISTICS[0], label="Covariance of")
+            seed = _seed()
+            label = _class_box(first, "Neighbours of", value=0)
+        with gr.Column(scale=3, min_width=280):
+            with gr.Row():
+                before, after = _picture("Before whitening", elem_id="before"), _picture("After", elem_id="after")
+            spectrum = gr.HTML(elem_id="spectrum")
+            assignment = _picture(MATRIX, elem_id="assignment")
+            nearest = gr.HTML(elem_id="nearest")
+
+    def look(name: object, layer_name: object, statistics: object, seed: object, label: object) -> tuple[Any, ...]:
+        sampler = find_sampler(samplers, name)
+        found = inside.covariances(sampler, layer_name, statistics, seed)
+        first, second = inside.covariances_to_maps(found)
+        maps = _captioned(*first, before), _captioned(*second, after)
+        here = inside.find_layer(sampler, layer_name)
+        chosen = (checked_classes(sampler, label, 1) or [0])[0]
+        picture = inside.assignment_picture(sampler, here, chosen)
+        matrix = gr.Image(visible=False) if picture is None else _captioned(picture, MATRIX, assignment)
+        return *maps, _spectrum(found), matrix, _neighbours(sampler, here, chosen)
+
+    changes = [opened, layer.input, statistics.change, seed.change, label.input]
+    outputs = [before, after, spectrum, assignment, nearest]
+    chosen = follow(
+        samplers, run, {layer: layer_box, label: lambda sampler: _class_box(sampler, "Neighbours of", value=0)}
+    )
+    answer(changes, look, [run, layer, statistics, seed, label], outputs, "inside", chosen)
+
+
+def _spectrum(found: inside.Covariances) -> Markup:
+    legend = [tag("span", word, class_=f"key c{style}") for style, word in enumerate(("before", "after"))]
+    return tag("figure", tag("figcaption", "Eigenvalues ", *legend), inside.covariances_to_spectrum(found))
+
+
+def _neighbours(sampler: Sampler, layer: Any, label: int) -> Markup:
+    table = inside.class_table(layer)
+    if table is None:
+        return tag("p", "This layer does not depend on the class.", class_="facts")
+    rows = [
+        tag("tr", tag("td", class_to_text(sampler, near)), tag("td", f"{cosine:.3f}", class_="number"))
+        for near, cosine in inside.nearest_classes(table[0], label)
+    ]
+    caption = f"Nearest to {class_to_text(sampler, label)} by {table[1]}"
+    head = tag("tr", tag("th", "Class"), tag("th", "Cosine", class_="number"))
+    return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", join(rows)))
+
+
+FIRST = "Sample"
+TABS: dict[str, Tab] = {
+    FIRST: sample_tab,
+    "Fixed z": fixed_z_tab,
+    "Interpolate": interpolate_tab,
+    "Compare": compare_tab,
+    "Inside": inside_tab,
+}

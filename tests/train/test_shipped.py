@@ -1,0 +1,74 @@
+"""The generators that come with the package."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import wcgan
+from wcgan.train import load_generator
+from wcgan.train.images import grid
+from wcgan.train.run import Run
+from wcgan.train.shipped import DEFAULT, run_to_shipped, shipped, shipped_generators
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_default_is_one_of_them():
+    assert DEFAULT in shipped_generators()
+    assert shipped() == shipped(DEFAULT)
+
+
+def test_another_name_is_refused():
+    with pytest.raises(ValueError, match=r"no generator 'x' comes with the package; there is .*digits-cWC_sa"):
+        shipped("x")
+
+
+@pytest.mark.parametrize("name", shipped_generators())
+def test_each_draws_the_picture_that_is_kept(name):
+    picture = grid(load_generator(shipped(name), device="cpu").rows(), 10).permute(1, 2, 0).squeeze(2)
+    kept = np.asarray(Image.open(Path(__file__).parent / "shipped" / f"{name}.png")).astype(int)
+    assert np.abs(picture.numpy().astype(int) - kept).max() <= 1  # rounding of another machine
+
+
+@pytest.mark.parametrize("name", shipped_generators())
+def test_each_is_small_and_says_where_it_comes_from(name):
+    assert sum(path.stat().st_size for path in shipped(name).rglob("*") if path.is_file()) < 1_000_000
+    origin = json.loads((shipped(name) / "origin.json").read_text())
+    assert origin["command"].startswith("wcgan train ")
+    assert re.fullmatch(r"[0-9a-f]{10}\+?", origin["commit"])
+    assert origin["scores"]
+    assert len(load_generator(shipped(name), device="cpu").class_names) == Run(shipped(name)).config().generator.classes
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is in Python 3.11 and later")
+def test_all_their_files_are_part_of_the_package():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    package = Path(wcgan.__file__).parent
+    patterns = project["tool"]["setuptools"]["package-data"]["wcgan"]
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    files = {path for path in (package / "generators").rglob("*") if path.is_file()}
+    assert files
+    assert files <= packed
+
+
+def test_shipping_keeps_the_pictures_the_names_and_the_origin(tmp_path):
+    again = run_to_shipped(shipped(), tmp_path / "again", "another command")
+    first, second = (load_generator(path, device="cpu") for path in (shipped(), again))
+    assert torch.equal(first.sample(8), second.sample(8))
+    assert (first.class_names, first.iteration) == (second.class_names, second.iteration)
+    assert (again / "origin.json").read_bytes() == (shipped() / "origin.json").read_bytes()
+
+
+def test_shipping_writes_over_nothing(tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(ValueError, match="exists already"):
+        run_to_shipped(shipped(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,0 +1,208 @@
+"""The playground in a real browser: what a user does, on a laptop and on a phone, light and dark."""
+
+import io
+import zipfile
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from wcgan.web.demo import load_runs
+from wcgan.web.demo.inside import NEAREST, covariances, covariances_to_maps
+from wcgan.web.demo.interpolation import BETWEEN, path_images, path_picture
+from wcgan.web.demo.pictures import fixed_z_picture, images_to_picture
+
+TABS = {"Sample": "#samples img", "Fixed z": "#fixed-z img", "Interpolate": "#frame img"}
+TABS |= {"Compare": "#compared-2 img", "Inside": "#nearest table"}
+SMALL = """() => [...document.querySelectorAll('span, label, p, td, th, button, input')].filter(e =>
+  e.offsetWidth && e.textContent.trim() && parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.textContent)"""
+
+
+@pytest.fixture
+def opened(browser, served):
+    """Opens the playground and waits for its first picture; nothing may be asked for elsewhere or complained of."""
+    contexts, elsewhere, complaints = [], [], []
+
+    def notice(request):
+        if urlsplit(request.url).scheme not in ("data", "blob") and not request.url.startswith(served.url):
+            elsewhere.append(request.url)
+
+    def open_page(width=1280, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        context.on("request", notice)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(served.url)
+        page.wait_for_selector("#samples img")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert elsewhere == []
+    assert complaints == []
+    assert "Traceback" not in served.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def samplers(served):
+    return load_runs(served.runs, device="cpu")
+
+
+def open_tab(page, name):
+    """Also where a narrow window has moved it into a menu."""
+    tab = page.get_by_role("tab", name=name, exact=True)
+    if not tab.is_visible():
+        page.locator(".overflow-menu > button").click()
+        tab = page.locator(".overflow-dropdown button", has_text=name)
+    tab.click()
+    page.wait_for_selector(TABS[name])
+
+
+def picture_at(page, place):
+    """The pixels of a picture, as the page was given them."""
+    answer = page.request.get(page.locator(f"{place} img").get_attribute("src"))
+    return np.asarray(Image.open(io.BytesIO(answer.body())).convert("RGB"))
+
+
+def pixels(image):
+    return np.asarray(image.convert("RGB"))
+
+
+def wait_for_another(page, place, before):
+    page.wait_for_function(
+        "([place, before]) => document.querySelector(`${place} img`)?.src !== before", arg=[f"{place}", before]
+    )
+
+
+def source(page, place):
+    return page.locator(f"{place} img").evaluate("image => image.src")
+
+
+def choose(page, box, option):
+    page.locator(f"{box} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def slide(page, place, value):
+    field = page.locator(f"{place} input[type=number]")
+    field.fill(str(value))
+    field.press("Enter")
+
+
+def test_another_class_gives_another_picture(opened, samplers):
+    page, generator = opened(), samplers["digits-cWC_sa"]
+    assert np.array_equal(picture_at(page, "#samples"), pixels(images_to_picture(generator.sample(64))))
+    before = source(page, "#samples")
+    choose(page, "#box-classes", "3")
+    wait_for_another(page, "#samples", before)
+    assert np.array_equal(picture_at(page, "#samples"), pixels(images_to_picture(generator.sample(64, 3))))
+
+
+def test_samples_are_downloaded_as_a_png_and_as_an_archive(opened, samplers):
+    page, images = opened(), samplers["digits-cWC_sa"].sample(64)
+    files = {}
+    for name in ("PNG", "ZIP"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name, exact=True).click()
+        files[name] = (download.value.suggested_filename, download.value.path().read_bytes())
+    assert files["PNG"][0] == "digits-cWC_sa-seed-0.png"
+    assert np.array_equal(pixels(Image.open(io.BytesIO(files["PNG"][1]))), pixels(images_to_picture(images)))
+    with zipfile.ZipFile(io.BytesIO(files["ZIP"][1])) as archive:
+        assert len(archive.namelist()) == 64
+        assert np.array_equal(np.asarray(Image.open(archive.open("000063.png"))), images[63, 0])
+
+
+def test_a_bad_mix_is_a_sentence_and_its_text_is_not_taken_for_html(opened):
+    page = opened()
+    choose(page, "#box-classes", "3")
+    page.keyboard.press("Tab")  # the list of classes stays open until it is left
+    page.get_by_label("are mixed").check()
+    page.get_by_label("Weights of a mix").fill("<b>much</b>")
+    page.get_by_role("button", name="Sample", exact=True).click()
+    toast = page.get_by_test_id("toast-body").first
+    toast.wait_for()
+    assert "weights are numbers such as 3, 1; got '<b>much</b>'" in toast.inner_text()
+
+
+def test_another_generator_brings_its_own_classes_and_picture(opened, samplers):
+    page = opened()
+    before = source(page, "#samples")
+    choose(page, "#run-sample", "plain")
+    wait_for_another(page, "#samples", before)
+    assert np.array_equal(picture_at(page, "#samples"), pixels(images_to_picture(samplers["plain"].sample(64))))
+    page.locator("#box-classes input").click()
+    assert page.get_by_role("option").all_inner_texts() == ["0 ant", "1 bee", "2 cat", "3 dog"]
+    page.keyboard.press("Escape")
+    choose(page, "#run-sample", "classless")
+    page.locator("#box-classes").wait_for(state="hidden")
+
+
+def test_fixed_z_shows_the_papers_figure(opened, samplers):
+    page = opened()
+    open_tab(page, "Fixed z")
+    assert np.array_equal(picture_at(page, "#fixed-z"), pixels(fixed_z_picture(samplers["digits-cWC_sa"])))
+
+
+def test_the_slider_goes_from_class_to_class_and_the_animation_moves(opened, samplers):
+    page, generator = opened(), samplers["digits-cWC_sa"]
+    open_tab(page, "Interpolate")
+    for t in (1, 0.25):
+        before = source(page, "#frame")
+        slide(page, "#t", t)
+        wait_for_another(page, "#frame", before)
+        expected = path_picture(path_images(generator, t, BETWEEN[1]))
+        assert np.array_equal(picture_at(page, "#frame"), pixels(expected))
+    page.get_by_role("button", name="Animate").click()
+    page.wait_for_selector("#animation img")
+    film = Image.open(io.BytesIO(page.request.get(source(page, "#animation")).body()))
+    assert (film.format, film.n_frames) == ("WEBP", 46)
+
+
+def test_runs_stand_side_by_side(opened, samplers):
+    page = opened()
+    open_tab(page, "Compare")
+    for place, generator in enumerate(samplers.values()):
+        expected = images_to_picture(generator.sample(36))
+        assert np.array_equal(picture_at(page, f"#compared-{place}"), pixels(expected))
+    page.get_by_label("plain", exact=True).uncheck()
+    page.locator("#compared-1").wait_for(state="hidden")
+    assert page.locator("#compared-2").is_visible()
+
+
+def test_a_layer_shows_its_covariances_spectrum_and_neighbours(opened, samplers):
+    page = opened()
+    open_tab(page, "Inside")
+    maps = covariances_to_maps(covariances(samplers["digits-cWC_sa"], "blocks.0.norm1"))
+    for place, (image, caption) in zip(("#before", "#after"), maps, strict=True):
+        assert np.array_equal(picture_at(page, place), pixels(image))
+        assert caption in page.locator(place).inner_text()
+    assert page.locator("#spectrum svg circle").count() == 2 * 24
+    assert page.locator("#nearest tbody tr").count() == NEAREST
+    assert page.locator("#assignment img").is_visible()
+    choose(page, "#layer", "norm")  # the last layer is not conditional
+    page.get_by_text("This layer does not depend on the class.").wait_for()
+    page.locator("#assignment").wait_for(state="hidden")
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tab_fits_its_window_in_letters_that_can_be_read(opened, width, scheme):
+    page = opened(width, scheme)
+    for name in TABS:
+        open_tab(page, name)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert page.evaluate(SMALL) == [], name
+
+
+def test_dark_paper_is_dark_and_light_paper_light(opened):
+    lightness = []
+    for scheme in ("light", "dark"):
+        colour = opened(scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
+        lightness.append(sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(", ")))
+    assert lightness[0] > 700
+    assert lightness[1] < 100

@@ -1,0 +1,128 @@
+"""`wcgan demo` and `wcgan sample` without a run, and the folder for a model hub."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.web.demo.cases import write_run
+
+from wcgan import cli
+from wcgan.train import load_generator
+from wcgan.train.images import grid
+from wcgan.train.shipped import shipped
+from wcgan.web.demo import load_runs
+from wcgan.web.demo.export import requirements
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Runs `wcgan ...` in a folder of its own -> exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["wcgan", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        captured = capsys.readouterr()
+        return end.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def test_sample_without_a_run_draws_from_the_shipped_generator(command, tmp_path):
+    code, out, _ = command("sample", "-n", 4, "--classes", 3, "--device", "cpu")
+    assert (code, out) == (0, "4 images: sample-0.png\n")
+    expected = grid(load_generator(shipped(), device="cpu").sample(4, 3), 2)
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "sample-0.png")), expected[0])
+
+
+def test_a_grid_without_a_run_lies_where_the_command_was_given(command, tmp_path):
+    code, _, _ = command("sample", "--grid", "fixed-z", "--device", "cpu")
+    assert code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fixed-z-0.png", "fixed-z-0.png.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere is not there; name the folder of a run"),
+        (["--port", "70000"], "--port takes 1 to 65535, got 70000"),
+        (["--device", "abacus"], "abacus"),
+        (["--checkpoint", "9"], "has no checkpoint 9"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_sentence(command, arguments, said):
+    code, out, err = command("demo", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("wcgan: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_runs_are_known_by_their_folder_or_where_two_are_called_alike_by_their_path(tmp_path):
+    runs = [write_run(tmp_path / parent / "run") for parent in ("a", "b")]
+    other = write_run(tmp_path / "other")
+    assert list(load_runs([*runs, other], device="cpu")) == [*map(str, runs), "other"]
+    assert list(load_runs(device="cpu")) == ["digits-cWC_sa"]
+    with pytest.raises(ValueError, match="is named twice"):
+        load_runs([other, other], device="cpu")
+
+
+# The folder for a model hub
+
+
+def test_the_exported_folder_runs_by_itself(command, tmp_path):
+    run = write_run(tmp_path / "run")
+    code, out, _ = command("demo", run, shipped(), "--export", "hub", "--device", "cpu")
+    assert (code, out) == (0, "app: hub\n")
+    names = sorted(path.name for path in Path("hub").iterdir())
+    assert names == ["README.md", "app.py", "generators", "requirements.txt", "wcgan"]
+    # All but serving: the package beside `app.py` is taken, and loads the generators.
+    program = "import wcgan; from wcgan.web.demo import *; from pathlib import Path; print(wcgan.__file__);"
+    program += "print(*load_runs(sorted(Path('generators').iterdir()), device='cpu'))"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "hub")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd="hub", env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [str(tmp_path / "hub" / "wcgan" / "__init__.py"), "digits-cWC_sa run"]
+    compile(Path("hub/app.py").read_text(), "app.py", "exec")
+
+
+def test_an_exported_generator_draws_what_the_run_does(command, tmp_path):
+    run = write_run(tmp_path / "run")
+    command("demo", run, "--export", "hub", "--device", "cpu")
+    first, second = (load_generator(path, device="cpu").sample(8) for path in (run, tmp_path / "hub/generators/run"))
+    assert (first.int() - second.int()).abs().float().mean() < 0.1  # half precision
+
+
+def test_the_exported_folder_names_no_folder_of_this_machine(command, tmp_path):
+    run = write_run(tmp_path / "run")
+    config = (run / "config.yaml").read_text().replace("name: digits", f"name: {tmp_path}/photos")
+    (run / "config.yaml").write_text(config)
+    command("demo", run, "--export", "hub", "--device", "cpu")
+    texts = [path.read_text() for path in Path("hub").rglob("*") if path.suffix in (".yaml", ".json", ".md", ".txt")]
+    assert len(texts) >= 5
+    assert not [text for text in texts if str(tmp_path) in text]
+    assert "name: photos" in "".join(texts)
+
+
+def test_an_export_writes_over_nothing(command, tmp_path):
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "mine").touch()
+    code, _, err = command("demo", "--export", "hub", "--device", "cpu")
+    assert code == 2
+    assert "hub exists already: name another with --export" in err
+    assert [path.name for path in (tmp_path / "hub").iterdir()] == ["mine"]
+
+
+def test_the_exported_folder_asks_for_what_it_imports():
+    names = {line.partition("=")[0].partition(">")[0] for line in requirements()}
+    assert {"torch", "safetensors", "pillow", "pyyaml", "gradio"} <= names
+    assert not names & {"pytest", "ray", "mkdocs"}
+    assert torch.__version__.startswith("2.")

@@ -1,0 +1,134 @@
+"""What the playground answers to any request: a picture, or one sentence."""
+
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from wcgan.web.demo import launch, load_runs
+from wcgan.web.demo.answers import file_to_send
+from wcgan.web.demo.limits import MOST_BYTES
+
+GOOD = ("digits-cWC_sa", [3], "take turns", "", 4, 0, 1.0)
+
+
+def changed(place, value):
+    return *GOOD[:place], value, *GOOD[place + 1 :]
+
+
+def test_a_good_request_is_answered(served):
+    kind, files = served.ask("sample", *GOOD)
+    assert kind == "complete"
+    names = [Path(file["path"]).name for file in files]  # shown, and to be downloaded as PNG and as ZIP
+    assert names == ["digits-cWC_sa-seed-0.png", "digits-cWC_sa-seed-0.png", "digits-cWC_sa-seed-0.zip"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (changed(4, 257), "count must be a whole number from 1 to 256, got 257"),
+        (changed(4, "many"), "got 'many'"),
+        (changed(4, None), "got None"),
+        (changed(1, ["<b>3</b>"]), "got '&lt;b&gt;3&lt;/b&gt;'"),
+        (changed(1, {"a": 3}), "got {'a': 3}"),
+        (changed(0, "other"), "there are the generators digits-cWC_sa, plain, classless; got 'other'"),
+        (changed(0, ["plain"]), "got ['plain']"),
+        (changed(2, ["x"]), "take turns or are mixed, got ['x']"),
+        (changed(6, "inf"), "truncation must be a number from 0 to 2, got 'inf'"),
+        (changed(0, {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}), "7 values, and no files"),
+        ((1,), "this request takes 7 values, and no files"),
+    ],
+)
+def test_a_bad_request_gets_a_sentence_and_leaves_no_traceback(served, values, said):
+    kind, answer = served.ask("sample", *values)
+    assert kind == "error"
+    assert said in answer["error"]
+    assert "Traceback" not in served.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("fixed_z", ("classless", [], 0, 1)),
+        ("interpolate", ("classless", 0.5, "both", 0, 1, 0, 1, 8, 1)),
+        ("animate", ("plain", 1000, "both", 0, 1, 0, 1, 8, 1)),
+        ("compare", (["plain"], [], 36, 0, 1)),
+        ("inside", ("plain", "nowhere", "a fresh batch", 0, 0)),
+    ],
+)
+def test_every_tab_refuses_with_a_sentence(served, name, values):
+    kind, answer = served.ask(name, *values)
+    assert kind == "error"
+    assert len(answer["error"].split()) > 5
+    assert "Traceback" not in served.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("gradio_api/call/sample", b"x" * (MOST_BYTES + 1), 413),
+        ("gradio_api/upload", b"x" * (MOST_BYTES + 1), 413),
+        ("gradio_api/call/sample", b"no JSON", 422),
+        ("gradio_api/call/sample", b'{"data": "text"}', 422),
+        ("gradio_api/call/sample", b'{"data": [' + b"9" * 5000 + b"]}", 400),
+        ("gradio_api/call/sample", b'{"data": ' + b"[" * 30_000, 400),
+        ("gradio_api/queue/join", b'{"data": [], "fn_index": 999, "session_hash": "a"}', 404),
+    ],
+)
+def test_what_is_no_request_of_the_page_is_refused(served, path, content, status):
+    found, text = served.post(path, content)
+    assert found == status
+    assert "Traceback" not in text + served.log.read_text()
+
+
+def test_a_file_that_may_be_on_its_way_is_not_written_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    button = gr.DownloadButton()
+    first = Path(file_to_send(b"abc", "a/b.png", button))
+    inode = first.stat().st_ino
+    assert first.read_bytes() == b"abc"
+    assert first.name == "a-b.png"
+    assert first.is_relative_to(tmp_path)
+    assert Path(file_to_send(b"abc", "a/b.png", button)).stat().st_ino == inode
+    assert file_to_send(b"abd", "a/b.png", button) != str(first)
+
+
+def test_no_file_of_the_machine_is_served(served):
+    for path in ("/etc/passwd", str(served.runs[1] / "config.yaml")):
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            urllib.request.urlopen(f"{served.url}gradio_api/file={path}", timeout=60)
+        refusal.value.close()
+        assert refusal.value.code in (403, 404)
+
+
+def test_the_process_calls_nobody_but_itself(served):
+    served.ask("sample", *GOOD)
+    calls = served.calls.read_text().splitlines()
+    assert calls  # Gradio asks itself whether it has started
+    assert [call for call in calls if not call.startswith("('127.0.0.1', ")] == []
+
+
+def test_it_listens_at_this_machine_alone(served):
+    port = int(served.url.rstrip("/").rpartition(":")[2])
+    with socket.socket() as other:  # free at another address of this machine, as it would not be if all were taken
+        other.bind(("127.0.0.2", port))
+    assert served.log.read_text() == f"playground: {served.url} (stop it with Ctrl+C)\n"
+
+
+def test_a_port_that_is_taken_is_refused_with_a_sentence(served):
+    port = int(served.url.rstrip("/").rpartition(":")[2])
+    command = [sys.executable, "-m", "wcgan", "demo", str(served.runs[1]), "--port", str(port), "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"wcgan: cannot listen at 127.0.0.1:{port}: choose another --host or --port\n"
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536])
+def test_a_port_out_of_range_is_refused(served, port):
+    with pytest.raises(ValueError, match=f"--port takes 1 to 65535, got {port}"):
+        launch(load_runs(served.runs[1:2], device="cpu"), port=port)
