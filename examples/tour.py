@@ -195,7 +195,8 @@ def show_folding(swapped: nn.Module) -> None:
         layer = swapped.get_submodule(name)
         if type(constant) is not type(layer):
             print(f"   layer {name}: {type(layer).__name__} becomes {constant}")
-            print(f"      {', '.join(layer.state_dict())} -> {', '.join(constant.state_dict())}")
+            left = ", ".join(constant.state_dict()) or "nothing of its own"
+            print(f"      {', '.join(layer.state_dict())} -> {left}")
     sizes = [sum(t.numel() for t in network.state_dict().values()) for network in (swapped, folded)]
     print(f"   The network holds {sizes[1]} numbers in place of {sizes[0]}, and has nothing left to factorise.")
     change = float((after - before).abs().max() / before.abs().max())

@@ -15,6 +15,7 @@ PUBLIC = [
     "__version__",
     "convert_batchnorm",
     "fold",
+    "freeze_statistics",
     "functional",
     "load",
     "normalization",

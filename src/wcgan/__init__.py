@@ -11,6 +11,7 @@ from wcgan.norm import (
     WhiteningColoring2d,
     convert_batchnorm,
     fold,
+    freeze_statistics,
     normalization,
 )
 
@@ -23,6 +24,7 @@ __all__ = [
     "__version__",
     "convert_batchnorm",
     "fold",
+    "freeze_statistics",
     "functional",
     "load",
     "normalization",

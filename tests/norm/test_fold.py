@@ -234,3 +234,31 @@ def test_a_layer_without_running_statistics_is_refused_by_its_path(name):
 
 def test_c_only_folds_though_it_has_no_running_statistics():
     assert isinstance(wcgan.fold(make_layer("C-only")), FoldedMap)
+
+
+# A dictionary that is smaller than the number of classes
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cWC_sa", {}),
+        ("cWC_sa", {"groups": 2}),
+        ("cWC_sa-cls-only", {}),
+        ("cWC_sa-cls-only", {"normalize_assignment": True}),
+        ("c-std-C_sa", {}),
+    ],
+    ids=str,
+)
+def test_a_dictionary_stays_one(name, options):
+    layer = make_layer(name, classes=9, momentum=0.5, **options)
+    x, labels = make_inputs(layer, 12, CHANNELS, 3, 2)
+    layer(x, labels)
+    folded = wcgan.fold(layer.eval())
+    assert folded.matrix.shape[0] == 3
+    assert "classes=9, dictionary=3" in repr(folded)
+    torch.testing.assert_close(folded(x, labels), layer(x, labels), **ROUNDING)
+    weights = torch.rand(12, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(folded(x, weights), layer(x, weights), **ROUNDING)
+    expected = layer(x, torch.full_like(labels, 7))
+    torch.testing.assert_close(wcgan.fold(layer, label=7)(x), expected, **ROUNDING)

@@ -4,6 +4,7 @@ from wcgan.norm._base import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d
 from wcgan.norm.convert import convert_batchnorm
 from wcgan.norm.fold import FoldedMap, fold
+from wcgan.norm.freeze import freeze_statistics
 from wcgan.norm.sub_batches import sub_batches
 from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d
 from wcgan.norm.variants import VARIANTS, Variant, normalization
@@ -19,6 +20,7 @@ __all__ = [
     "WhiteningLayer",
     "convert_batchnorm",
     "fold",
+    "freeze_statistics",
     "normalization",
     "sub_batches",
 ]

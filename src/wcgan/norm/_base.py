@@ -23,6 +23,8 @@ class WhiteningLayer(nn.Module):
     """
 
     _ranks: tuple[int, ...] = ()
+    frozen = False
+    """Whether it stays in evaluation mode while its network trains; see `freeze_statistics`."""
     running_mean: Tensor
     num_batches_tracked: Tensor
     num_retried: Tensor
@@ -156,8 +158,8 @@ class WhiteningLayer(nn.Module):
         return self._whitening
 
     def train(self, mode: bool = True) -> "WhiteningLayer":
-        super().train(mode)
-        if not mode and self.track_running_stats:
+        super().train(mode and not self.frozen)
+        if not self.training and self.track_running_stats:
             self._refresh_if_stale()
         return self
 
@@ -260,6 +262,8 @@ class WhiteningLayer(nn.Module):
             parts.append("track_running_stats=False")
         if self.sync:
             parts.append("sync=True")
+        if self.frozen:
+            parts.append("frozen=True")
         return ", ".join(parts)
 
 

@@ -1,11 +1,14 @@
 """Batch normalisation -> whitening and coloring, in a network that is already there."""
 
+import inspect
 import warnings
+from collections import OrderedDict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from wcgan.norm.unconditional import WhiteningColoring, WhiteningColoring1d, WhiteningColoring2d
 
@@ -15,6 +18,8 @@ _LAYERS: dict[type, type[WhiteningColoring]] = {
     nn.SyncBatchNorm: WhiteningColoring2d,
 }
 _LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d)
+# timm's batch normalisation with an activation: a subclass, named here so that timm need not be imported.
+_WITH_ACTIVATION = "timm.layers.norm_act.BatchNormAct2d"
 
 
 def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) -> nn.Module:
@@ -24,12 +29,13 @@ def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) ->
     the scales a diagonal coloring. From the next training batch on, both fill up.
 
     Args:
-        model: changed in place; subclasses of the layers above are left alone.
+        model: changed in place; subclasses of the layers above are left alone, but for timm's `BatchNormAct2d`.
         eps: the shrinkage of the new layers.
         **options: further arguments of `WhiteningColoring2d`, such as `whitening`, `coloring` and `groups`.
 
     Returns:
-        The model; a new layer if the model itself is a batch normalisation.
+        The model; a new layer if the model itself is a batch normalisation, and a new wrapper with the same settings
+        if it is a `DistributedDataParallel`, for which all processes have to call this.
 
     Raises:
         ValueError: for a lazy batch normalisation that has not seen a batch.
@@ -45,10 +51,26 @@ def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) ->
         if isinstance(module, _LAZY):
             raise ValueError(f"{name or 'the model'} is a lazy batch normalisation: run a batch through it first")
         if isinstance(module, _BatchNorm) and type(module) in _LAYERS:
-            found[module] = _convert(module, eps, options)
+            found[module] = _convert(module, _LAYERS[type(module)], eps, options)
+        elif isinstance(module, _BatchNorm) and _full_name(type(module)) == _WITH_ACTIVATION:
+            layer = _convert(module, WhiteningColoring2d, eps, options)
+            parts = OrderedDict[str, nn.Module](norm=layer, **dict(module.named_children()))
+            found[module] = nn.Sequential(parts).train(module.training)
     if not found:
         warnings.warn("convert_batchnorm found no BatchNorm1d, BatchNorm2d or SyncBatchNorm in the model", stacklevel=2)
-    return replace_modules(model, found)
+    model = replace_modules(model, found)
+    return replace_modules(model, {m: _wrap_anew(m) for m in model.modules() if isinstance(m, DistributedDataParallel)})
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _wrap_anew(wrapped: DistributedDataParallel) -> DistributedDataParallel:
+    """With the same settings: gradients are shared of those parameters only that were there at the wrapping."""
+    known = inspect.signature(DistributedDataParallel).parameters.keys() - {"device_mesh"}  # of which it made a group
+    settings = {name: value for name, value in vars(wrapped).items() if name in known}
+    return DistributedDataParallel(wrapped.module, bucket_cap_mb=wrapped.bucket_bytes_cap / 2**20, **settings)
 
 
 def replace_modules(model: nn.Module, replacements: dict[nn.Module, nn.Module]) -> nn.Module:
@@ -61,7 +83,9 @@ def replace_modules(model: nn.Module, replacements: dict[nn.Module, nn.Module]) 
 
 
 @torch.no_grad()
-def _convert(source: _BatchNorm, eps: float, options: dict[str, Any]) -> WhiteningColoring:
+def _convert(
+    source: _BatchNorm, kind: type[WhiteningColoring], eps: float, options: dict[str, Any]
+) -> WhiteningColoring:
     tensor: Tensor | None = source.weight if source.affine else source.running_var
     choices = {
         "coloring": "full" if source.affine else "none",
@@ -71,7 +95,7 @@ def _convert(source: _BatchNorm, eps: float, options: dict[str, Any]) -> Whiteni
         **({} if tensor is None else {"device": tensor.device, "dtype": tensor.dtype}),
         **options,
     }
-    layer = _LAYERS[type(source)](source.num_features, eps, source.momentum, **choices)
+    layer = kind(source.num_features, eps, source.momentum, **choices)
     if layer.weight is not None and layer.bias is not None:
         scale = source.weight if source.affine else torch.ones_like(layer.bias)
         layer.weight.copy_(torch.diag(scale) if layer.weight.dim() == 2 else scale)

@@ -1,0 +1,29 @@
+"""What the commands share: the application, its console, and arguments of one meaning."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+    from rich.console import Console
+except ImportError:
+    sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
+
+app = typer.Typer(
+    help="Whitening and coloring GANs.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+out, errors = Console(), Console(stderr=True)
+
+Settings = Annotated[list[str] | None, typer.Option("--set", help="section.field=value; may be given several times.")]
+RunFolder = Annotated[Path | None, typer.Argument(help="The folder of a run; else the shipped generator.")]
+
+
+def say(text: str, console: Console = out) -> None:
+    """A line as it is, however long."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def words(text: str) -> list[str]:
+    """What stands between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]

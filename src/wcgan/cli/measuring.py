@@ -1,0 +1,135 @@
+"""Commands to measure and to compare."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Column, Table
+
+from wcgan.cli.app import Settings, app, out, say, words
+
+
+@app.command()
+def evaluate(
+    target: Annotated[str, typer.Argument(help="A run, a checkpoint of one, a folder of images, or name:split.")],
+    reference: Annotated[str | None, typer.Option(help="Real images: name:split, or a folder.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="paper-5k, paper-10k, 50k-train or all.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Some of is,fid,kid; by default those that can be had.")] = None,
+    features: Annotated[str, typer.Option(help="inception, classifier or both, with a comma.")] = "inception",
+    weights: Annotated[Path | None, typer.Option("--inception-weights", help="A file of Inception's weights.")] = None,
+    images: Annotated[int | None, typer.Option(help="Images to score, in place of the protocol's number.")] = None,
+    kid_subset_size: Annotated[int, typer.Option(help="Images in each of KID's subsets.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of labels, noise and KID's subsets.")] = 0,
+    checkpoint: Annotated[str, typer.Option(help="Of a run: last, best or an iteration.")] = "last",
+    resolution: Annotated[int | None, typer.Option(help="Of folders: the side to bring both to.")] = None,
+    channels: Annotated[int | None, typer.Option(help="Of folders: 1 or 3, to bring both to.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images through the network at once.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    folder: Annotated[Path | None, typer.Option("--out", help="Whose metrics.jsonl gets the figures.")] = None,
+) -> None:
+    """IS, FID and KID of a run or of any images, with the protocol beside every figure."""
+    from wcgan import experiments
+    from wcgan.report import scores_to_rows
+    from wcgan.train import Run
+
+    config = experiments.EvaluationConfig(
+        reference=reference,
+        protocol=protocol,
+        metrics=None if metrics is None else tuple(words(metrics.lower())),
+        features=tuple(words(features)),
+        inception_weights=weights,
+        images=images,
+        kid_subset_size=kid_subset_size,
+        seed=seed,
+        checkpoint=checkpoint,
+        resolution=resolution,
+        channels=channels,
+        batch=batch,
+        device=device,
+    )
+    with experiments.progress_bars() as progress:
+        measured = experiments.evaluate(target, config, progress)
+    if not measured.first_process:
+        return
+    heads, rows, (protocol, *facts) = scores_to_rows(measured.scores)
+    table = Table(*(Column(name, overflow="fold") for name in heads))
+    for row in rows:
+        table.add_row(*row)
+    say(protocol)
+    out.print(table)
+    for line in (*facts, *measured.notes):
+        say(line)
+    run = measured.run if folder is None else Run(folder)
+    if run is not None:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        run.record("evaluation", measured.iteration, **measured.scores)
+        say(f"written to {run.metrics}")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
+) -> None:
+    """One page on several runs, side by side, and their last scores in a table."""
+    from wcgan.report import read_runs, runs_to_rows, write_report
+
+    heads, rows, protocols = runs_to_rows(read_runs(runs))
+    columns = [Column(name, overflow="fold", no_wrap="(" in name) for name in heads]
+    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+    for line in protocols:
+        say(line)
+    say(f"report: {write_report(runs, page)}")
+
+
+@app.command()
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="A table's name or its place in the paper: table3.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Name the tables, one a line.")] = False,
+    rows: Annotated[list[str] | None, typer.Option(help="Only these: preset, its last part, or a data set.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="3 for the seeds 0, 1 and 2.")] = None,
+    scale: Annotated[float, typer.Option(help="Shorten every schedule by this factor.")] = 1.0,
+    settings: Settings = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Holds a folder for each table.")] = None,
+    ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or a cluster's address.")] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="Of each run on Ray: a share of a GPU.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from a short burst.")] = False,
+    source: Annotated[Path | None, typer.Option("--from", help="Train nothing: write from the runs in here.")] = None,
+) -> None:
+    """Make a table of the paper, ours beside the paper's: run what is missing, skip what is done."""
+    from wcgan import experiments
+    from wcgan.experiments.listing import tables_to_lines
+    from wcgan.report.estimates import estimates_to_lines
+    from wcgan.report.tables import write_table
+
+    if listing:
+        for line in tables_to_lines():
+            say(line)
+        return
+    if source is not None:
+        for key, page in experiments.rebuild(source, table, write_table).items():
+            say(f"{key}: {page}")
+        return
+    if table is None:
+        raise ValueError("name a table: `wcgan reproduce --list` lists them")
+    if table in experiments.MEASUREMENTS:
+        make = experiments.MEASUREMENTS[table].make
+        say(f"{table}: {make(folder or experiments.default_folder(scale), settings or (), say)}")
+        return
+    plan = experiments.plan_table(table, rows or (), seeds, scale, settings or (), folder)
+    if dry_run:
+        with experiments.progress_bars() as progress:
+            estimates = experiments.estimate(plan, progress)
+        for line in estimates_to_lines(*estimates):
+            say(line)
+        return
+    result = experiments.reproduce(plan, write_table, ray, gpus_per_run)
+    for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
+        say(line)
+    if result.stopped_by is not None:
+        say("stopped; the same command goes on")
+    raise typer.Exit(result.exit_code)

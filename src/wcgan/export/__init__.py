@@ -1,0 +1,20 @@
+"""A trained generator in the forms that others load: ONNX, torch.export, safetensors, a model hub's folder."""
+
+from wcgan.export.exporting import FORMATS, export_run, facts_to_lines, sampler_to_servable
+from wcgan.export.onnx_file import write_onnx
+from wcgan.export.program import write_compiled, write_program
+from wcgan.export.servable import Servable, make_servable
+from wcgan.export.weights import read_weights
+
+__all__ = [
+    "FORMATS",
+    "Servable",
+    "export_run",
+    "facts_to_lines",
+    "make_servable",
+    "read_weights",
+    "sampler_to_servable",
+    "write_compiled",
+    "write_onnx",
+    "write_program",
+]

@@ -1,0 +1,100 @@
+"""The ways through a model, as graphs of torch.fx."""
+
+import ast
+import inspect
+import linecache
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from torch import fx, nn
+from torch.fx.proxy import TraceError
+
+from wcgan.norm.fold.maps import AbsorbedMap, FoldedMap
+
+_MOST_BRANCHES = 32
+_FX = {fx.proxy.__file__, fx._symbolic_trace.__file__, __file__}
+_REFUSALS = (ValueError, AssertionError)
+
+
+class UntraceableError(Exception):
+    """A model that torch.fx cannot follow."""
+
+
+class _BranchError(Exception):
+    """The model asks something of its input that has not been answered."""
+
+
+class _Tracer(fx.Tracer):
+    """Goes into everything but torch's own layers and this library's, and takes branches as told."""
+
+    def __init__(self, answers: tuple[bool, ...]) -> None:
+        super().__init__()
+        self._answers = iter(answers)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, FoldedMap | AbsorbedMap) or super().is_leaf_module(m, module_qualified_name)
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        answer = next(self._answers, None)
+        if answer is None:
+            raise _BranchError
+        return answer
+
+
+def model_to_graphs(model: nn.Module) -> list[fx.Graph]:
+    """One graph for each way of calling a model: with its optional arguments, and without.
+
+    A branch that depends on the input is followed where one of its sides raises an error: it is a check.
+
+    Raises:
+        UntraceableError: if there is another kind of branch, or torch.fx meets something else that it cannot follow.
+    """
+    parameters = inspect.signature(model.forward).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    graphs = []
+    for given in ({}, defaults) if defaults else ({},):
+        try:
+            graphs.append(_follow(model, given, ()))
+        except _REFUSALS as error:
+            refusal = str(error)
+    if not graphs:
+        raise UntraceableError(refusal)
+    return graphs
+
+
+def _about_to_raise(error: Exception) -> bool:
+    """Whether what failed was a `raise` statement of the model's, in making its message."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _FX]
+    if not frames:
+        return False
+    place = frames[-1]
+    tree = ast.parse("".join(linecache.getlines(place.filename)))
+    raises = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+    return any(node.lineno <= (place.lineno or 0) <= (node.end_lineno or 0) for node in raises)
+
+
+def _follow(model: nn.Module, given: Mapping[str, Any], answers: tuple[bool, ...]) -> fx.Graph:
+    try:
+        return _Tracer(answers).trace(model, dict(given) or None)
+    except _BranchError:
+        pass
+    except Exception as error:  # whatever the model's own code makes of a stand-in for a tensor
+        if isinstance(error, _REFUSALS) and not isinstance(error, TraceError):
+            raise
+        reason = str(error).partition(". ")[0].splitlines()[:1]
+        if _about_to_raise(error):
+            raise ValueError(*reason) from None
+        raise UntraceableError(*reason) from None
+    found: list[fx.Graph] = []
+    refusals: list[Exception] = []
+    for answer in (False, True) if len(answers) < _MOST_BRANCHES else ():
+        try:
+            found.append(_follow(model, given, (*answers, answer)))
+        except _REFUSALS as error:
+            refusals.append(error)
+    if len(refusals) == 2:
+        raise refusals[0]
+    if len(found) != 1:
+        raise UntraceableError("what it does depends on its input")
+    return found[0]

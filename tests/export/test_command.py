@@ -1,0 +1,54 @@
+"""`wcgan export`: what it prints, and one sentence with exit code 2 for what a user can mend."""
+
+import sys
+
+import pytest
+
+from wcgan import cli
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs `wcgan ...` -> exit code, standard output, standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["wcgan", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        captured = capsys.readouterr()
+        return end.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def test_it_says_where_how_large_and_how_exact(command, plain_run, tmp_path):
+    code, out, _ = command("export", plain_run.folder, "--format", "torch-export", "--out", tmp_path / "out")
+    assert code == 0
+    first, size, check = out.splitlines()
+    assert first == f"torch-export: {tmp_path / 'out'}"
+    assert size == f"generator.pt2: {(tmp_path / 'out' / 'generator.pt2').stat().st_size:,} bytes"
+    assert check.startswith("checked: largest difference ")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--format", "tflite"), "unknown format 'tflite'"),
+        (("--format", "onnx", "--checkpoint", "99"), "has no checkpoint 99"),
+        (("--format", "hub", "--label", "1"), "leave out label=1"),
+    ],
+    ids=["format", "checkpoint", "label"],
+)
+def test_what_cannot_be_done_is_one_sentence(command, plain_run, tmp_path, options, sentence):
+    code, out, err = command("export", plain_run.folder, *options, "--out", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert err.startswith("wcgan: ")
+    assert sentence in err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_there_is_not_written_over(command, plain_run, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    code, _, err = command("export", plain_run.folder, "--format", "safetensors", "--out", tmp_path)
+    assert code == 2
+    assert "exists already" in err
