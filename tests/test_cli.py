@@ -29,21 +29,6 @@ def place(tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs `wcgan ...` -> exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["wcgan", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run of three iterations on three classes of 8 x 8 colour images."""

@@ -1,30 +1,20 @@
 """`wcgan reproduce`: what it prints, and what it refuses in one sentence."""
 
-import sys
+from functools import partial
 
 import pytest
 from tests.experiments.cases import tiny
 
-from wcgan import cli
 from wcgan.experiments.listing import tables_to_lines
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Runs `wcgan reproduce ...` in a folder of its own -> exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("COLUMNS", "200")
-        monkeypatch.setattr(sys, "argv", ["wcgan", "reproduce", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
+def command(command, monkeypatch, tmp_path):
+    """`wcgan reproduce ...` in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return partial(command, "reproduce")
 
 
 def test_the_list_is_printed_line_by_line(command, tmp_path):

@@ -1,24 +1,6 @@
 """`wcgan export`: what it prints, and one sentence with exit code 2 for what a user can mend."""
 
-import sys
-
 import pytest
-
-from wcgan import cli
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs `wcgan ...` -> exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["wcgan", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def test_it_says_where_how_large_and_how_exact(command, plain_run, tmp_path):

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from tests.web.demo.cases import write_run
 
-from wcgan import cli
 from wcgan.train import load_generator
 from wcgan.train.images import grid
 from wcgan.train.shipped import shipped
@@ -20,19 +19,10 @@ from wcgan.web.demo.export import requirements
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Runs `wcgan ...` in a folder of its own -> exit code, standard output, standard error."""
+def command(command, monkeypatch, tmp_path):
+    """`wcgan ...` in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["wcgan", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
+    return command
 
 
 def test_sample_without_a_run_draws_from_the_shipped_generator(command, tmp_path):

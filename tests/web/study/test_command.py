@@ -3,30 +3,20 @@
 import re
 import signal
 import socket
-import sys
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 from tests.web.study.cases import Client, begin_server, free_port, make_study, open_store, write_side
 
-from wcgan import cli
 from wcgan.web.study import read_study
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs `wcgan study ...` -> exit code, standard output, standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["wcgan", "study", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
+def command(command):
+    """`wcgan study ...`"""
+    return partial(command, "study")
 
 
 def vote_on_all(address, path, choice):
