@@ -76,7 +76,7 @@ def compare(
     from wcgan.report import read_runs, runs_to_rows, write_report
 
     heads, rows, protocols = runs_to_rows(read_runs(runs))
-    columns = [Column(name, overflow="fold", no_wrap="(" in name) for name in heads]
+    columns = [Column(name.replace("(", "\n("), overflow="fold", no_wrap="(" in name) for name in heads]
     table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for row in rows:
         table.add_row(*row)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from wcgan.experiments.board import Show, board_for
 from wcgan.experiments.cluster import connected, import_ray, run_on_cluster
@@ -25,8 +22,8 @@ from wcgan.experiments.tables import (
     read_options,
     write_options,
 )
-from wcgan.train.loop import StopRequest
 from wcgan.train.parallel import process_count
+from wcgan.train.stopping import stop_requests
 
 WriteTable = Callable[[Table, Mapping[str, Sequence[Path]], Path, float, Sequence[str]], dict[str, Path]]
 """`wcgan.report.write_table`: from a table and the folders of its rows' runs to its files."""
@@ -74,7 +71,7 @@ def reproduce(
     endings = {run.name: ending for run in plan.runs if (ending := run_to_ending(run, looker)) is not None}
     left = [run for run in plan.runs if run.name not in endings]
     with ExitStack() as context:
-        stop = context.enter_context(_signals(interrupt=module is None))
+        stop = context.enter_context(stop_requests(interrupt=module is None))
         if module is not None and left:
             context.enter_context(connected(module, str(ray)))
             context.enter_context(redirect_stdout(sys.stderr))  # Ray prints there that a worker has died
@@ -130,24 +127,3 @@ def _run_in_turn(runs: Sequence[PlannedRun], show: Show) -> Iterator[tuple[Plann
         yield run, ending
         if ending.stopped_by is not None:
             return
-
-
-@contextmanager
-def _signals(interrupt: bool) -> Iterator[StopRequest]:
-    """Remembers a signal; with `interrupt` it also ends what is going on. Training has handlers of its own."""
-    stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def remember(number: int, frame: object) -> None:
-        stop.signal = number
-        if interrupt:
-            raise KeyboardInterrupt
-
-    before: dict[int, Any] = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,8 +1,6 @@
 """A run's generator -> a folder in one of the formats."""
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from wcgan.export.program import write_compiled, write_program
 from wcgan.export.servable import Servable, make_servable
 from wcgan.export.weights import write_weights
 from wcgan.train import Run, Sampler, load_generator
+from wcgan.train.folders import require_new, written_whole
 
 Facts = dict[str, Any]
 
@@ -67,12 +66,9 @@ def export_run(
         raise ValueError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
     if label is not None and form in _KEPT:
         raise ValueError(f"{form} keeps the generator as it was trained, with all classes: leave out label={label}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already: name another with --out")
+    require_new(folder)
     sampler = load_generator(run, checkpoint, "cpu")
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    temporary.mkdir(parents=True)
-    try:
+    with written_whole(folder) as temporary:
         if form in _SERVED:
             name, write = _SERVED[form]
             facts = write(sampler_to_servable(sampler, label), temporary / name, progress)
@@ -81,9 +77,6 @@ def export_run(
         files = {str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()}
         facts = {"format": form, "iteration": sampler.iteration, "label": label, "bytes": files, **facts}
         (temporary / "export.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return facts
 
 

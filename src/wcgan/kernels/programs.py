@@ -70,7 +70,7 @@ def cross_kernel(
             if SYMMETRIC:
                 a = tl.where(inside[:, None], a.to(tl.float32) - shift_left[None, :], 0.0).to(a.dtype)
         # Sums of halves are products with ones: of a tile that goes into registers and into asynchronous products,
-        # Triton (3.6 to 3.9) keeps a buffer too few, and overwrites it while a product still reads.
+        # Triton (3.6 and 3.9) keeps a buffer too few, and overwrites it while a product still reads.
         if HALF:
             column = tl.dot(tl.trans(a), ones, column)
         else:

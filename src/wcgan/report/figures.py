@@ -32,6 +32,16 @@ def number(value: Any, digits: int = 4) -> str:
     return written.replace("-", "\u2212", 1) if value < 0 else written
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things; the noun takes an s.
+
+    Example:
+        >>> counted(1, "run"), counted(1200, "run")
+        ('1 run', '1,200 runs')
+    """
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def percent(value: Any) -> str:
     """A share.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wcgan._version import __version__
 from wcgan.report.curves import groups_to_curves
+from wcgan.report.figures import counted
 from wcgan.report.html import Markup, document, join, tag
 from wcgan.report.over_seeds import groups_to_section
 from wcgan.report.reading import RunRecord, read_runs
@@ -60,7 +61,7 @@ def runs_to_page(runs: Sequence[RunRecord]) -> str:
     groups = runs_to_groups(runs)
     styles = [style for style, group in enumerate(groups) for _ in group.runs]
     ordered = [run for group in groups for run in group.runs]
-    what = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}"
+    what = counted(len(runs), "run")
     return _document(_title(runs), what, [_groups(groups), runs_to_samples(ordered, styles), _configs(ordered)])
 
 
@@ -73,9 +74,7 @@ def results_to_page(results: Results) -> str:
     if runs:
         samples = runs_to_samples([group.runs[0] for _, group in present], [style for style, _ in present])
         parts += [_groups(groups), samples, _configs(runs)]
-    return _document(
-        results.title, f"{len(results.rows)} rows, {len(runs)} {'run' if len(runs) == 1 else 'runs'}", parts
-    )
+    return _document(results.title, f"{counted(len(results.rows), 'row')}, {counted(len(runs), 'run')}", parts)
 
 
 def _document(title: str, what: str, parts: Sequence[Markup]) -> str:

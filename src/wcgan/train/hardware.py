@@ -22,7 +22,8 @@ class Hardware:
 
     def describe(self) -> dict[str, str]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
-        threads = "" if self.device.type == "cuda" else f", {torch.get_num_threads()} threads"
+        count = torch.get_num_threads()
+        threads = "" if self.device.type == "cuda" else f", {count} thread{'s' if count > 1 else ''}"
         return {
             "device": f"{name}{threads}",
             "precision": str(self.precision).removeprefix("torch."),

@@ -6,6 +6,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from wcgan.train.folders import require_new
+
 
 def to_uint8(images: Tensor) -> Tensor:
     """[-1, 1] -> 0..255: the inverse of dequantisation, which spreads value v over [v, v+1) / 128 - 1."""
@@ -45,7 +47,6 @@ def write_images(images: Tensor, target: Path) -> None:
     if target.suffix.lower() == ".png":
         write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
         return
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{target} exists already: name another folder, or a .png file for a grid")
+    require_new(target, "name another folder, or a .png file for a grid")
     for number, image in enumerate(images):
         write_png(image, target / f"{number:06d}.png")

@@ -33,6 +33,7 @@ from wcgan.train.parallel import Rank, process_count, process_group
 from wcgan.train.progress import Progress, progress_for
 from wcgan.train.run import Run
 from wcgan.train.sampling import Sampler
+from wcgan.train.stopping import StopRequest, stop_requests
 
 Evaluator = Callable[[Sampler], dict[str, Any]]
 
@@ -52,17 +53,6 @@ class Outcome:
     """Whether this process is the one that writes."""
 
 
-class StopRequest:
-    """SIGINT or SIGTERM, remembered until the loop can end at a good place."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-
-    def requested(self, rank: Rank) -> bool:
-        """Whether to stop now: all processes, or none."""
-        return rank.any(self.signal is not None)
-
-
 def train(
     config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None, stop_at: int | None = None
 ) -> Outcome:
@@ -72,7 +62,7 @@ def train(
     check_shares(config, Rank(count=process_count()))
     hardware = find_hardware(config.train)
     try:
-        with process_group(hardware.device) as rank, _signals() as stop, _quiet_threads():
+        with process_group(hardware.device) as rank, stop_requests() as stop, _quiet_threads():
             return _train(config, dataset, run, hardware, rank, stop, evaluator, stop_at)
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
@@ -269,24 +259,6 @@ def save(players: Players, run: Run, config: Config, dataset: Dataset, iteration
     }
     write_checkpoint(run.checkpoints, f"{iteration:07d}", players_to_tensors(players), facts)
     keep_last(run.checkpoints, config.train.keep_checkpoints, iteration)
-
-
-@contextmanager
-def _signals() -> Iterator[StopRequest]:
-    stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def remember(number: int, frame: object) -> None:
-        stop.signal = number
-
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

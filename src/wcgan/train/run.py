@@ -8,6 +8,7 @@ from typing import Any
 
 from wcgan.train.checkpoint import write_atomically
 from wcgan.train.config import Config, config_to_dict, config_to_yaml, read_config
+from wcgan.train.folders import require_new
 
 
 class Run:
@@ -67,8 +68,7 @@ class Run:
 
 def new_run(folder: Path, config: Config) -> Run:
     """A fresh folder; one that holds anything is never written over."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already: name another with --out, or go on with --resume")
+    require_new(folder, "name another with --out, or go on with --resume")
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
     write_atomically(folder / "config.yaml", config_to_yaml(config).encode())

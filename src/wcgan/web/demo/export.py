@@ -8,6 +8,7 @@ from importlib.metadata import requires, version
 from pathlib import Path
 
 import wcgan
+from wcgan.train.folders import require_new
 from wcgan.train.shipped import run_to_shipped, shipped
 
 _PROGRAM = '''\
@@ -50,8 +51,7 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
     names = [run.resolve().name for run in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"two of these runs are called alike: {', '.join(names)}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already: name another with --export")
+    require_new(folder, "name another with --export")
     for run, name in zip(sources, names, strict=True):
         run_to_shipped(run, folder / "generators" / name, checkpoint=checkpoint)
     package = Path(wcgan.__file__).parent

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import secrets
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from wcgan.train.images import grid
+from wcgan.train.folders import require_new, written_whole
+from wcgan.train.images import grid, pixels_to_image
 from wcgan.web.study import config
 from wcgan.web.study.config import FILE, Pair, Study, check_count, picture_file, study_to_yaml
 from wcgan.web.study.sources import RESIZE, Images, open_images, seed_for
@@ -69,8 +66,7 @@ def create_study(
         check_count("classes", classes, 1, config.MOST_CLASSES)
     if resolution is not None:
         check_count("resolution", resolution, 1, 1024)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} exists already: name another with --out")
+    require_new(out)
     names = _names(a, b)
     sides = [open_images(path, checkpoint, device) for path in (a, b)]
     labels = _choose_classes(sides, classes, images, seed)
@@ -173,21 +169,15 @@ def _broken(images: Tensor, plain: bool, seed: int) -> Tensor:
 
 def _write(out: Path, study: Study, sets: dict[str, Tensor]) -> None:
     """The folder, under its name in one step; only its owner may look into it, since it has the answers."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}-"))
-    try:
+    with written_whole(out) as temporary:
+        temporary.chmod(0o700)
         picture_file(temporary, "").parent.mkdir()
         for name, images in sets.items():
             _write_picture(images, picture_file(temporary, name))
         (temporary / FILE).write_text(study_to_yaml(study), encoding="utf-8")
-        os.replace(temporary, out)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def _write_picture(images: Tensor, file: Path) -> None:
     """A set as one picture, not compressed: what is smooth would make a smaller file than what is not."""
     picture = grid(images, columns=math.ceil(len(images) ** 0.5))
-    pixels = picture.permute(1, 2, 0).squeeze(2).contiguous().numpy()
-    Image.fromarray(pixels).save(file, compress_level=0)
+    pixels_to_image(picture).save(file, compress_level=0)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wcgan._version import __version__
+from wcgan.report.figures import counted
 from wcgan.report.html import Markup, document, join, tag
 from wcgan.report.page import write_whole
 from wcgan.report.pieces import cell, folded, head, table
@@ -76,7 +77,9 @@ def analysis_to_rows(study: Study, analysis: Analysis) -> Rows:
 def analysis_to_page(study: Study, analysis: Analysis) -> str:
     """The page on a study."""
     title = f"{study.a} or {study.b}: which looks more realistic?"
-    what = f"{len(analysis.people)} participants, {len(analysis.labels)} classes, {study.images} images a set"
+    what = (
+        f"{counted(len(analysis.people), 'participant')}, {len(analysis.labels)} classes, {study.images} images a set"
+    )
     policy = tag("meta", http_equiv="Content-Security-Policy", content=_POLICY)
     facts = [
         tag("tr", tag("th", name, scope="row"), cell("", value)) for name, value in analysis_to_rows(study, analysis)
