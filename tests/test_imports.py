@@ -17,6 +17,7 @@ ROWS = [
     {"nets"},
     {"data"},
     {"train", "evaluate"},
+    {"classify"},
     {"experiments"},
     {"report", "export", "web"},
     {"cli", "__main__"},

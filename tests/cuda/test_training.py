@@ -13,7 +13,7 @@ from tests.train.cases import last_tensors, tiny_config, tiny_data, tiny_run
 from wcgan.nets import build_generator
 from wcgan.train import Sampler, loop, train
 from wcgan.train.batches import Batches
-from wcgan.train.checkpoint import players_to_tensors
+from wcgan.train.checkpoint import learner_to_tensors
 from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import Hardware
 from wcgan.train.iteration import build_players
@@ -71,7 +71,7 @@ class Training:
         return [{name: loss.item() for name, loss in self.step(i).items()} for i in range(iterations)]
 
     def tensors(self):
-        return {name: value.cpu() for name, value in players_to_tensors(self.players).items()}
+        return {name: value.cpu() for name, value in learner_to_tensors(self.players).items()}
 
 
 @contextmanager

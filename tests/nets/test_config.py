@@ -128,11 +128,14 @@ def test_dcgan_ignores_downsample():
 def test_the_public_list_is_this():
     assert wcgan.nets.__all__ == [
         "ARCHITECTURES",
+        "ClassifierConfig",
         "Discriminator",
         "DiscriminatorConfig",
         "Generator",
         "GeneratorConfig",
+        "ResidualClassifier",
         "Scores",
+        "build_classifier",
         "build_discriminator",
         "build_generator",
     ]

@@ -14,8 +14,9 @@ from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
 from wcgan.train import Config, DataConfig, Run, TrainConfig, new_run
 from wcgan.train.batches import Batches
-from wcgan.train.checkpoint import players_to_tensors, read_newest
-from wcgan.train.iteration import Players, build_players, learning_rate, set_learning_rate, train_iteration
+from wcgan.train.checkpoint import learner_to_tensors, read_newest
+from wcgan.train.iteration import Players, build_players, learning_rate, train_iteration
+from wcgan.train.learner import set_learning_rate
 
 CPU = torch.device("cpu")
 CLASSES = 3
@@ -92,7 +93,7 @@ def tiny_run(folder: Path, config: Config) -> Run:
 
 def snapshot(players: Players) -> dict[str, Tensor]:
     """Every tensor of the players, copied."""
-    return {name: value.clone() for name, value in players_to_tensors(players).items()}
+    return {name: value.clone() for name, value in learner_to_tensors(players).items()}
 
 
 def last_tensors(run: Run) -> dict[str, Tensor]:

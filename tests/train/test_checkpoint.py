@@ -14,7 +14,7 @@ from wcgan.train.checkpoint import (
     keep_last,
     read_checkpoint,
     read_newest,
-    tensors_to_players,
+    tensors_to_learner,
     write_checkpoint,
 )
 from wcgan.train.iteration import build_players
@@ -49,7 +49,7 @@ def test_every_bit_of_the_players_comes_back(ema, tmp_path):
     before = snapshot(players)
     write_checkpoint(tmp_path, "0000002", before, {"iteration": 2})
     fresh = tiny_players(config)
-    tensors_to_players(read_newest(tmp_path), fresh)
+    tensors_to_learner(read_newest(tmp_path), fresh)
     assert different(snapshot(fresh), before) == []
     sections = {name.partition(".")[0] for name in before}
     expected = {"generator", "discriminator", "generator_optimizer", "discriminator_optimizer"}
@@ -60,8 +60,8 @@ def test_moments_come_back_in_the_layout_of_their_parameters(tmp_path):
     config = tiny_config()
     write_checkpoint(tmp_path, "0000002", snapshot(trained(config)), {"iteration": 2})
     players = build_players(config, CPU, channels_last=True)
-    tensors_to_players(read_newest(tmp_path), players)
-    for optimizer in players.optimizers:
+    tensors_to_learner(read_newest(tmp_path), players)
+    for optimizer in players.optimizers.values():
         for parameter, state in optimizer.state.items():
             assert state["exp_avg"].stride() == state["exp_avg_sq"].stride() == parameter.stride()
     trained(config, players=players, start=2)
@@ -71,7 +71,7 @@ def test_training_goes_on_from_what_came_back_with_the_same_bits(tmp_path):
     config = tiny_config(ema=0.9, beta1=0.5)
     write_checkpoint(tmp_path, "0000002", snapshot(trained(config, 2)), {"iteration": 2})
     fresh = tiny_players(config)
-    tensors_to_players(read_newest(tmp_path), fresh)
+    tensors_to_learner(read_newest(tmp_path), fresh)
     assert different(snapshot(trained(config, 2, fresh, start=2)), snapshot(trained(config, 4))) == []
 
 

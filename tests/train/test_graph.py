@@ -7,7 +7,8 @@ from tests.train.cases import different, iterate, snapshot, tiny_batches, tiny_c
 from wcgan.norm import VARIANTS
 from wcgan.train import train
 from wcgan.train.graph import GraphedIteration, hindrance
-from wcgan.train.iteration import learning_rate, set_learning_rate, train_iteration
+from wcgan.train.iteration import learning_rate, train_iteration
+from wcgan.train.learner import set_learning_rate
 
 ZCA = [name for name, variant in VARIANTS.items() if variant.whitening == "zca"]
 WHY = "ZCA whitening waits for its eigenvalues"

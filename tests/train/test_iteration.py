@@ -18,7 +18,8 @@ from tests.train.cases import (
 from wcgan.norm import VARIANTS
 from wcgan.train import Config, TrainConfig
 from wcgan.train import iteration as module
-from wcgan.train.iteration import laid_out_like, learning_rate, set_learning_rate, update_average
+from wcgan.train.iteration import learning_rate, update_average
+from wcgan.train.learner import laid_out_like, set_learning_rate
 
 GAMES = {
     "hinge": {"loss": "hinge"},
@@ -198,7 +199,7 @@ def test_an_iteration_uses_the_rate_of_its_schedule():
 def test_a_rate_that_is_a_tensor_is_set_in_place():
     players = tiny_players(tiny_config())
     rates = [torch.tensor(0.5), torch.tensor(0.5)]
-    for optimizer, rate in zip(players.optimizers, rates, strict=True):
+    for optimizer, rate in zip(players.optimizers.values(), rates, strict=True):
         optimizer.param_groups[0]["lr"] = rate
     set_learning_rate(players, 0.25)
     assert [rate.item() for rate in rates] == [0.25, 0.25]

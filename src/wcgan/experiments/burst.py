@@ -10,16 +10,22 @@ from pathlib import Path
 
 import torch
 
+from wcgan.classify import ClassifyConfig, fit_classifier, load_splits
+from wcgan.classify.batches import LabelledBatches
+from wcgan.classify.pupil import build_pupil, examine
+from wcgan.classify.training import make_step, pupil_to_task
 from wcgan.data import Progress
 from wcgan.evaluate import Features, find_protocol, load_inception, protocol_to_plan
 from wcgan.evaluate.sources import CHUNK
 from wcgan.experiments.finishing import other_number_of_images
+from wcgan.experiments.kinds import RunConfig
 from wcgan.experiments.paper import Row
-from wcgan.experiments.standing import Looker, find_looker, missing_figures, run_to_standing
+from wcgan.experiments.standing import Looker, find_looker, looker_to_notes, missing_figures, run_to_standing
 from wcgan.experiments.tables import PlannedRun, Reproduction
 from wcgan.experiments.training import load_data
 from wcgan.train import loop
-from wcgan.train.config import Config
+from wcgan.train.batches import dataset_on
+from wcgan.train.config import Config, TrainConfig
 from wcgan.train.fitting import fit_config
 from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import find_hardware
@@ -28,6 +34,7 @@ from wcgan.train.iteration import build_players
 from wcgan.train.parallel import Rank
 from wcgan.train.progress import Progress as Silence
 from wcgan.train.run import Run
+from wcgan.train.running import save
 from wcgan.train.sampling import Sampler
 
 SECONDS = 2.0  # of a burst, after the iterations that warm up
@@ -39,9 +46,11 @@ class Burst:
 
     seconds_per_iteration: float
     seconds_per_image: float
-    """Drawn, and looked at by Inception where that is here."""
+    """Drawn, and looked at by Inception where that is here; of a classifier, tested."""
     checkpoint_bytes: int
     grid_bytes: int
+    test_images: int = 0
+    """In each evaluation of a classifier."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ def estimate(plan: Reproduction, progress: Progress | None = None) -> tuple[list
         estimates.append(_estimate_row(runs, looker))
         if progress is not None:
             progress("rows tried", number, len(rows))
-    return estimates, [looker.note] if looker.note else []
+    return estimates, looker_to_notes(looker, plan)
 
 
 def _estimate_row(runs: Sequence[PlannedRun], looker: Looker) -> Estimate:
@@ -85,8 +94,11 @@ def _estimate_row(runs: Sequence[PlannedRun], looker: Looker) -> Estimate:
         return nothing
     config = runs[0].config
     try:
-        burst = measure_burst(config, looker)
-        small = any(other_number_of_images(config, protocol) is not None for protocol in runs[0].row.protocols)
+        if isinstance(config, Config):
+            burst = measure_burst(config, looker)
+            small = any(other_number_of_images(config, protocol) is not None for protocol in runs[0].row.protocols)
+        else:
+            burst, small = measure_classifier(config), True
     except (ValueError, ImportError, OSError) as error:
         return replace(nothing, missing=str(error))
     return runs_to_estimate(runs, looker, burst, small)
@@ -101,7 +113,8 @@ def runs_to_estimate(
         runs: one for each seed.
         looker: what looks at the images.
         burst: of their config; None for one that takes nothing.
-        small: whether there are fewer real images than the protocols have: training's evaluation is then all there is.
+        small: whether there are fewer real images than the protocols have, or none to be compared with: training's
+            evaluation is then all there is.
     """
     standings = [run_to_standing(run, looker) for run in runs]
     left = [(r, s) for r, s in zip(runs, standings, strict=True) if s.state not in ("done", "diverged")]
@@ -124,20 +137,41 @@ def measure_burst(config: Config, looker: Looker, seconds: float = SECONDS) -> B
     batches = loop.batches_of(config, dataset, hardware.device, Rank())
     loop.compile_players(players, config, hardware, Silence())
     step = loop.make_step(players, batches, config, hardware, Silence())
-    began = time.monotonic()
-    for iteration in range(WARM_UP + 1):  # a GPU compiles, and records the graph; a slow CPU has nothing to wait for
-        if hardware.device.type == "cuda" or iteration == 0 or time.monotonic() - began < seconds:
-            step(iteration)
-    per_iteration = _time(step, hardware.device, seconds)
+    per_iteration = _time_warm(step, hardware.device, seconds)
     sampler = Sampler(players.sampler, dataset.classes)
     networks = [load_inception(device=str(hardware.device))] if looker.features == "inception" else []
     per_image = _time(lambda number: _look(sampler, networks, number), hardware.device, seconds) / CHUNK
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        loop.save(players, run, config, dataset, 0, 0.0)
+        save(loop.players_to_task(players, config, dataset, run), 0, 0.0)
         write_png(grid(sampler.rows(), 10), run.samples / "grid.png")
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
         return Burst(per_iteration, per_image, checkpoint, (run.samples / "grid.png").stat().st_size)
+
+
+def measure_classifier(config: ClassifyConfig, seconds: float = SECONDS) -> Burst:
+    """Trains a classifier for a few seconds, tests it once, and writes one checkpoint into a temporary folder."""
+    hardware, (training, test) = find_hardware(config.train), load_splits(config)
+    config, device = fit_classifier(config, training), hardware.device
+    training, test = dataset_on(training, device), dataset_on(test, device)
+    pupil = build_pupil(config, training.images, device, hardware.channels_last)
+    step = make_step([pupil], [LabelledBatches(training, config.train, device)], hardware, Silence())
+    per_iteration = _time_warm(step, device, seconds)
+    per_test = _time(lambda _: examine(pupil, test, device), device, 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder))
+        save(pupil_to_task(pupil, config, training, test, run, device, Rank()), 0, 0.0)
+        checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
+        return Burst(per_iteration, per_test / len(test), checkpoint, 0, len(test))
+
+
+def _time_warm(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
+    """Seconds of a step, after those that warm up."""
+    began = time.monotonic()
+    for iteration in range(WARM_UP + 1):  # a GPU compiles, and records the graph; a slow CPU has nothing to wait for
+        if device.type == "cuda" or iteration == 0 or time.monotonic() - began < seconds:
+            step(iteration)
+    return _time(step, device, seconds)
 
 
 def _time(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
@@ -169,7 +203,7 @@ def _seconds(run: PlannedRun, reached: int, burst: Burst, looker: Looker, small:
     left = train.iterations - reached
     every = train.evaluate_every or train.iterations
     evaluations = -(-train.iterations // every) - reached // every  # the last one wherever it falls
-    images = evaluations * train.evaluate_images
+    images = evaluations * (train.evaluate_images if isinstance(train, TrainConfig) else burst.test_images)
     missing = {} if small else missing_figures(run, looker, Run(run.folder).lines())
     for name, metrics in missing.items():
         protocol = find_protocol(name)
@@ -177,8 +211,8 @@ def _seconds(run: PlannedRun, reached: int, burst: Burst, looker: Looker, small:
     return left * burst.seconds_per_iteration + images * burst.seconds_per_image
 
 
-def _bytes(config: Config, burst: Burst) -> int:
+def _bytes(config: RunConfig, burst: Burst) -> int:
     """The checkpoints that are kept, and each grid twice: in `samples` and in TensorBoard's events."""
     train = config.train
-    grids = train.iterations // train.sample_every if train.sample_every else 0
+    grids = train.iterations // train.sample_every if isinstance(train, TrainConfig) and train.sample_every else 0
     return train.keep_checkpoints * burst.checkpoint_bytes + 2 * grids * burst.grid_bytes

@@ -6,17 +6,18 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from wcgan.classify import ClassifyConfig
 from wcgan.data.lock import locked
 from wcgan.evaluate import find_protocol
 from wcgan.experiments.evaluation import EvaluationConfig, evaluate
+from wcgan.experiments.kinds import start_run
 from wcgan.experiments.sets import load_set
 from wcgan.experiments.standing import Looker, find_looker, missing_figures, run_to_standing
 from wcgan.experiments.tables import PlannedRun
-from wcgan.experiments.training import start
 from wcgan.train.checkpoint import read_newest
 from wcgan.train.config import Config
-from wcgan.train.loop import DivergedError
 from wcgan.train.run import Run
+from wcgan.train.running import DivergedError
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +77,13 @@ def _finish(planned: PlannedRun, looker: Looker) -> Ending:
     if not (run.folder / "config.yaml").exists():
         for leftover in run.folder.glob(".config.yaml.*.tmp"):  # of a process killed as it began
             leftover.unlink()
-    outcome = start(planned.config, planned.folder, resume=True)
+    outcome = start_run(planned.config, planned.folder)
     if outcome.stopped_by is not None:
         return Ending("stopped", outcome.iteration, f"stopped at iteration {outcome.iteration}", outcome.stopped_by)
-    for protocol, metrics in missing_figures(planned, looker, run.lines()).items():
+    missing = missing_figures(planned, looker, run.lines())
+    if missing and isinstance(planned.config, ClassifyConfig):
+        raise ValueError(f"{run.folder} is trained and lacks its error: bring its metrics back, or delete it")
+    for protocol, metrics in missing.items():
         _measure(run, protocol, metrics, looker)
     after = run_to_standing(planned, looker)
     return Ending("done", after.iteration, after.figures)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 Figure = tuple[float, float | None]
 """A mean, and its standard deviation where the paper gives one."""
 
-# A figure's name -> the metric, and the protocol of `wcgan.evaluate.PROTOCOLS` that it is measured by.
+# A figure's name -> the score, and the protocol of `wcgan.evaluate.PROTOCOLS` that it is measured by; of a classifier,
+# that of its training.
 MEASURES: dict[str, tuple[str, str]] = {
-    "IS": ("is", "paper-10k"),
-    "FID 5k": ("fid", "paper-5k"),
-    "FID 10k": ("fid", "paper-10k"),
+    "IS": ("IS", "paper-10k"),
+    "FID 5k": ("FID", "paper-5k"),
+    "FID 10k": ("FID", "paper-10k"),
+    "error": ("error", "test split"),
 }
 _UNMEASURED = ("IS", "FID 10k")
 
@@ -42,8 +44,8 @@ class Row:
         """
         found: dict[str, tuple[str, ...]] = {}
         for name in self.figures or _UNMEASURED:
-            metric, protocol = MEASURES[name]
-            found[protocol] = (*found.get(protocol, ()), metric)
+            score, protocol = MEASURES[name]
+            found[protocol] = (*found.get(protocol, ()), score.lower())
         return found
 
 
@@ -63,6 +65,8 @@ class Table:
     """Iterations between measurements of the generator's Jacobian; 0 for none."""
     seeds: int = 1
     """Runs of each row, where nothing else is said."""
+    classifiers: bool = False
+    """Whether its rows are classifiers, in place of GANs."""
 
     @property
     def place(self) -> str:
@@ -90,6 +94,10 @@ def _row(preset: str, score: Figure | None = None, fid_5k: float | None = None, 
     distances = {"FID 5k": fid_5k, "FID 10k": fid_10k}
     figures = {name: (value, None) for name, value in distances.items() if value is not None}
     return Row(preset, figures if score is None else {"IS": score, **figures})
+
+
+def _error(preset: str, percent: float) -> Row:
+    return Row(preset, {"error": (percent, None)})
 
 
 TABLES: dict[str, Table] = {
@@ -204,6 +212,26 @@ TABLES: dict[str, Table] = {
             _row("cifar100/cWC_sa", (9.80, 0.17), None, 17.4),
         ),
         number=7,
+    ),
+    "classification": Table(
+        "tab.disc",
+        "Classification, BN against WC and DBN",
+        (
+            _error("cifar10/ResNet-32 BN", 7.31),
+            _error("cifar10/ResNet-32 WC", 7.00),
+            _error("cifar10/ResNet-32 DBN", 6.94),
+            _error("cifar10/ResNet-56 BN", 7.21),
+            _error("cifar10/ResNet-56 WC", 6.60),
+            _error("cifar10/ResNet-56 DBN", 6.49),
+            _error("cifar100/ResNet-32 BN", 31.41),
+            _error("cifar100/ResNet-32 WC", 31.25),
+            _error("cifar100/ResNet-56 BN", 30.68),
+            _error("cifar100/ResNet-56 WC", 30.40),
+        ),
+        number=8,
+        evaluate_every=4000,
+        seeds=5,
+        classifiers=True,
     ),
     "mnist": Table(
         "tab.mnist",

@@ -1,11 +1,12 @@
 """What an iteration is given: real images, noise and labels, all of it decided by seed and iteration."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from wcgan.data import Dataset
 from wcgan.train.config import TrainConfig
 from wcgan.train.parallel import Rank
 from wcgan.train.randomness import generator_for
@@ -38,6 +39,14 @@ def to_device(values: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and values.device.type == "cpu":
         values = values.pin_memory()
     return values.to(device, non_blocking=True)
+
+
+def dataset_on(dataset: Dataset, device: torch.device) -> Dataset:
+    """The data, on the device where it fits into half of the free memory, else where it lies."""
+    if device.type != "cuda" or dataset.images.numel() >= torch.cuda.mem_get_info(device)[0] / 2:
+        return dataset
+    labels = None if dataset.labels is None else dataset.labels.to(device)
+    return replace(dataset, images=dataset.images.to(device), labels=labels)
 
 
 class EpochOrder:

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.optim import Adam
 
-from wcgan.train.iteration import Players, laid_out_like
+from wcgan.train.learner import Learner, laid_out_like
 
 
 class CheckpointError(ValueError):
@@ -112,10 +111,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path.with_suffix('.json').name} is damaged") from None
 
 
-def read_newest(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint; None where none was ever written."""
+def read_newest(folder: Path, at_most: int | None = None) -> Checkpoint | None:
+    """The newest whole checkpoint, up to an iteration if one is named; None where none was ever written."""
     damaged: list[str] = []
     for path in _numbered(folder):
+        if at_most is not None and int(path.stem) > at_most:
+            continue
         try:
             found = read_checkpoint(path)
         except CheckpointError as error:
@@ -127,28 +128,23 @@ def read_newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-# Players <-> tensors
+# Learner <-> tensors
 
 
-def players_to_tensors(players: Players) -> dict[str, Tensor]:
+def learner_to_tensors(learner: Learner) -> dict[str, Tensor]:
     """Every tensor of the run under one flat namespace."""
-    tensors = {f"generator.{k}": v for k, v in players.generator.state_dict().items()}
-    tensors |= {f"discriminator.{k}": v for k, v in players.discriminator.state_dict().items()}
-    if players.average is not None:
-        tensors |= {f"average.{k}": v for k, v in players.average.state_dict().items()}
-    for name, optimizer in _optimizers(players):
+    tensors = {f"{name}.{k}": v for name, network in learner.networks.items() for k, v in network.state_dict().items()}
+    for name, optimizer in learner.optimizers.items():
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"{name}.{index}.{k}": v for k, v in state.items()}
     return tensors
 
 
-def tensors_to_players(found: Checkpoint, players: Players) -> None:
+def tensors_to_learner(found: Checkpoint, learner: Learner) -> None:
     """Puts a checkpoint's tensors back, in place."""
-    tensors_to_network(found, "generator", players.generator)
-    tensors_to_network(found, "discriminator", players.discriminator)
-    if players.average is not None:
-        tensors_to_network(found, "average", players.average)
-    for name, optimizer in _optimizers(players):
+    for name, network in learner.networks.items():
+        tensors_to_network(found, name, network)
+    for name, optimizer in learner.optimizers.items():
         state: dict[int, dict[str, Tensor]] = {}
         parameters = optimizer.param_groups[0]["params"]
         for key, value in section(found.tensors, name).items():
@@ -169,13 +165,6 @@ def tensors_to_network(found: Checkpoint, name: str, network: nn.Module) -> None
 
 def section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
-
-
-def _optimizers(players: Players) -> list[tuple[str, Adam]]:
-    return [
-        ("generator_optimizer", players.generator_optimizer),
-        ("discriminator_optimizer", players.discriminator_optimizer),
-    ]
 
 
 def first_nonfinite(tensors: dict[str, Tensor]) -> str | None:

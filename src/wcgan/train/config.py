@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 
 import yaml
 
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
+
+AnyConfig = TypeVar("AnyConfig")
 
 
 @dataclass(frozen=True)
@@ -30,23 +32,53 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """How the two networks are trained."""
+class LoopConfig:
+    """What every training has: its length, what it writes and when, and what it runs on."""
+
+    iterations: int = 50_000
+    """How many."""
+    batch: int = 64
+    """Images in an update."""
+    learning_rate: float = 2e-4
+    """At its highest."""
+    seed: int = 0
+    """Of weights, of the order of the data, and of all that is drawn."""
+    log_every: int = 10
+    """Iterations between lines of metrics."""
+    checkpoint_every: int = 500
+    """Iterations between checkpoints."""
+    keep_checkpoints: int = 3
+    """How many of the last are kept."""
+    evaluate_every: int = 0
+    """Iterations between evaluations; 0 for none but the last."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda` or `cuda:N`."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Autocast; auto is bfloat16 on a GPU that has it."""
+    compile: Literal["auto", "yes", "no"] = "auto"
+    """`torch.compile`; auto is yes on a GPU."""
+    channels_last: Literal["auto", "yes", "no"] = "auto"
+    """Memory format; auto is yes on a GPU."""
+    cuda_graph: Literal["auto", "yes", "no"] = "auto"
+    """Whether an iteration is replayed as one CUDA graph; auto is yes for a single process on a GPU."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(LoopConfig):
+    """How the two networks of a GAN are trained. An iteration is one update of the generator.
+
+    `batch` counts real images, and as many generated ones, in an update of the discriminator. `learning_rate` is that
+    of Adam, for both networks.
+    """
 
     loss: Literal["hinge", "wasserstein"] = "hinge"
     """Hinge goes with spectral normalisation, Wasserstein with a gradient penalty."""
     gradient_penalty: float = 0.0
     """Weight of the two-sided gradient penalty; 10 in the paper's GP runs."""
-    iterations: int = 50_000
-    """Generator updates."""
     critic_steps: int = 5
-    """Discriminator updates for each of them."""
-    batch: int = 64
-    """Real images, and as many generated ones, in a discriminator update."""
+    """Discriminator updates for each of the generator."""
     generator_batch: int = 128
     """Generated images in a generator update."""
-    learning_rate: float = 2e-4
-    """Of Adam, for both networks."""
     beta1: float = 0.0
     """Adam's first moment."""
     beta2: float = 0.9
@@ -61,34 +93,14 @@ class TrainConfig:
     """Weight of ACGAN's cross-entropy on generated images."""
     ema: float = 0.0
     """Decay of an exponential moving average of the generator; 0 for none."""
-    seed: int = 0
-    """Of weights, noise, labels and the order of the data."""
-    log_every: int = 10
-    """Iterations between lines of metrics."""
     sample_every: int = 500
     """Iterations between grids of samples; 0 for none."""
-    checkpoint_every: int = 500
-    """Iterations between checkpoints."""
-    keep_checkpoints: int = 3
-    """How many of the last are kept."""
-    evaluate_every: int = 0
-    """Iterations between evaluations; 0 for none but the last."""
     conditioning_every: int = 0
     """Iterations between measurements of the generator's Jacobian; 0 for none."""
     evaluate_images: int = 10_000
     """Generated images in an evaluation."""
     evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
     """What looks at them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
-    device: str = "auto"
-    """`auto`, `cpu`, `cuda` or `cuda:N`."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Autocast; auto is bfloat16 on a GPU that has it."""
-    compile: Literal["auto", "yes", "no"] = "auto"
-    """`torch.compile`; auto is yes on a GPU."""
-    channels_last: Literal["auto", "yes", "no"] = "auto"
-    """Memory format; auto is yes on a GPU."""
-    cuda_graph: Literal["auto", "yes", "no"] = "auto"
-    """Whether an iteration is replayed as one CUDA graph; auto is yes for a single process on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -129,25 +141,37 @@ class Config:
 
 def check_train(train: TrainConfig) -> None:
     """Raises a ValueError that names the field, its value and what is allowed."""
-
-    def at_least(minimum: float, *names: str) -> None:
-        for name in names:
-            if getattr(train, name) < minimum:
-                raise ValueError(f"train.{name} must be at least {minimum}, got {getattr(train, name)}")
-
-    at_least(1, "iterations", "critic_steps", "log_every", "checkpoint_every", "keep_checkpoints")
-    at_least(2, "batch", "generator_batch")
-    at_least(10, "evaluate_images")  # the inception score is taken of ten parts
-    at_least(0, "gradient_penalty", "learning_rate", "sample_every", "evaluate_every", "conditioning_every", "seed")
-    at_least(0, "class_weight_discriminator", "class_weight_generator")
-    for name in ("beta1", "beta2", "ema"):
-        if not 0 <= getattr(train, name) < 1:
-            raise ValueError(f"train.{name} must be in [0, 1), got {getattr(train, name)}")
+    check_loop(train)
+    at_least(train, 1, "critic_steps")
+    at_least(train, 2, "generator_batch")
+    at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
+    at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
+    at_least(train, 0, "class_weight_discriminator", "class_weight_generator")
+    in_unit_interval(train, "beta1", "beta2", "ema")
     if (train.schedule == "drop") != (train.drop_at is not None):
         raise ValueError(
             f"train.drop_at goes with train.schedule=drop and nothing else, "
             f"got schedule={train.schedule}, drop_at={train.drop_at}"
         )
+
+
+def check_loop(train: LoopConfig) -> None:
+    """What holds for every training."""
+    at_least(train, 1, "iterations", "log_every", "checkpoint_every", "keep_checkpoints")
+    at_least(train, 2, "batch")
+    at_least(train, 0, "learning_rate", "evaluate_every", "seed")
+
+
+def at_least(train: LoopConfig, minimum: float, *names: str) -> None:
+    for name in names:
+        if getattr(train, name) < minimum:
+            raise ValueError(f"train.{name} must be at least {minimum}, got {getattr(train, name)}")
+
+
+def in_unit_interval(train: LoopConfig, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(train, name) < 1:
+            raise ValueError(f"train.{name} must be in [0, 1), got {getattr(train, name)}")
 
 
 # YAML and overrides
@@ -208,40 +232,51 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
     return value
 
 
-def config_to_yaml(config: Config) -> str:
+def config_to_yaml(config: Any) -> str:
     return yaml.safe_dump(config_to_dict(config), sort_keys=False)
 
 
-def write_config(config: Config, path: Path) -> None:
+def write_config(config: Any, path: Path) -> None:
     path.write_text(config_to_yaml(config), encoding="utf-8")
 
 
-def read_config(path: Path) -> Config:
+@overload
+def read_config(path: Path) -> Config: ...
+
+
+@overload
+def read_config(path: Path, kind: type[AnyConfig]) -> AnyConfig: ...
+
+
+def read_config(path: Path, kind: type = Config) -> Any:
+    """A config of one kind, `Config` by default; a file that has another is refused by name."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path} does not exist") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    config: Config = config_from_dict(values)
-    return config
+    found = "classifier" if isinstance(values, dict) and "classifier" in values else "GAN"
+    wanted = "classifier" if any(f.name == "classifier" for f in dataclasses.fields(kind)) else "GAN"
+    if found != wanted:
+        raise ValueError(f"{path.parent} holds a {found}, and a {wanted} is wanted here")
+    return config_from_dict(values, kind)
 
 
-def override(config: Config, settings: Sequence[str]) -> Config:
+def override(config: AnyConfig, settings: Sequence[str]) -> AnyConfig:
     """A copy with `section.field=value` settings applied; values are read as YAML."""
     values = config_to_dict(config)
+    sections = [name for name, value in values.items() if isinstance(value, dict)]
     for setting in settings:
         key, equals, text = setting.partition("=")
         section, _, name = key.strip().partition(".")
         if not equals or not name:
             raise ValueError(f"--set takes section.field=value, such as train.iterations=1000; got {setting!r}")
-        if not isinstance(values.get(section), dict):
-            raise ValueError(
-                f"unknown section {section!r} in --set {setting}; known are data, generator, discriminator, train"
-            )
+        if section not in sections:
+            raise ValueError(f"unknown section {section!r} in --set {setting}; known are {', '.join(sections)}")
         try:
             values[section][name] = yaml.safe_load(text)
         except yaml.YAMLError:
             raise ValueError(f"the value in --set {setting} is not YAML; put text with []{{}},: in quotes") from None
-    changed: Config = config_from_dict(values)
+    changed: AnyConfig = config_from_dict(values, type(config))
     return changed

@@ -4,44 +4,74 @@ A replay costs the host one launch in place of thousands. What is recorded must 
 every time, which `train_iteration` is; the draws and the learning rate are put in place before each replay.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
-from torch.optim import Adam
+from torch.optim import Optimizer
 
 from wcgan.norm import WhiteningLayer
-from wcgan.train.batches import Inputs
-from wcgan.train.checkpoint import players_to_tensors
-from wcgan.train.iteration import Players
+from wcgan.train.checkpoint import learner_to_tensors
+from wcgan.train.config import LoopConfig
+from wcgan.train.hardware import Hardware
+from wcgan.train.learner import Learner
+from wcgan.train.progress import Progress
 
 Losses = dict[str, Tensor]
-Compute = Callable[[Inputs], Losses]
+Inputs = TypeVar("Inputs", bound=tuple[Any, ...])
+"""Tensors, None, and tuples of these."""
+Outputs = TypeVar("Outputs")
+Compute = Callable[[Inputs], Outputs]
 WARM_UP = 3  # iterations before the recording: they compile, choose kernels, and make Adam's moments
 
 
-def hindrance(players: Players) -> str | None:
+def hindrance(learner: Learner) -> str | None:
     """Why these networks cannot be recorded; None where nothing is known to speak against it."""
-    layers = [layer for layer in players.generator.modules() if isinstance(layer, WhiteningLayer)]
-    if any(layer.whitening == "zca" for layer in layers):
+    layers = [layer for network in learner.networks.values() for layer in network.modules()]
+    if any(layer.whitening == "zca" for layer in layers if isinstance(layer, WhiteningLayer)):
         return "ZCA whitening waits for its eigenvalues"
     return None
 
 
-def run_on_stream(stream: torch.cuda.Stream, compute: Compute, inputs: Inputs) -> Losses:
+def run_on_stream(stream: torch.cuda.Stream, compute: Compute[Inputs, Outputs], inputs: Inputs) -> Outputs:
     """An ordinary iteration, on another stream than the default one, as before a recording it must be."""
     current = torch.cuda.current_stream()
     stream.wait_stream(current)
     with torch.cuda.stream(stream):
-        losses = compute(inputs)
+        outputs = compute(inputs)
     current.wait_stream(stream)
-    return losses
+    return outputs
 
 
-def record(compute: Compute, inputs: Inputs, optimizers: Sequence[Adam]) -> tuple[torch.cuda.CUDAGraph, Losses]:
-    """The graph of an iteration on these very inputs, and where its losses will be; nothing is computed.
+def on_streams(calls: Sequence[Callable[[], Outputs]], device: torch.device) -> list[Outputs]:
+    """What independent calls return; on a GPU each but the first has a stream of its own, and they run side by side."""
+    if device.type != "cuda" or len(calls) == 1:
+        return [call() for call in calls]
+    current, streams = torch.cuda.current_stream(), _side_streams(len(calls) - 1)
+    for stream in streams:
+        stream.wait_stream(current)
+    outputs = [calls[0]()]
+    for call, stream in zip(calls[1:], streams, strict=True):
+        with torch.cuda.stream(stream):
+            outputs.append(call())
+    for stream in streams:
+        current.wait_stream(stream)
+    return outputs
+
+
+@cache
+def _side_streams(count: int) -> list[torch.cuda.Stream]:
+    return [torch.cuda.Stream() for _ in range(count)]
+
+
+def record(
+    compute: Compute[Inputs, Outputs], inputs: Inputs, optimizers: Iterable[Optimizer]
+) -> tuple[torch.cuda.CUDAGraph, Outputs]:
+    """The graph of an iteration on these very inputs, and where its outputs will be; nothing is computed.
 
     Raises:
         RuntimeError: if something in the iteration cannot be recorded. No weight or statistic has changed then.
@@ -49,14 +79,14 @@ def record(compute: Compute, inputs: Inputs, optimizers: Sequence[Adam]) -> tupl
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.stream(torch.cuda.current_stream())  # to come back to: a recording that fails does not
     with here, _capturable(optimizers), torch.cuda.graph(graph):
-        losses = compute(inputs)
-    return graph, losses
+        outputs = compute(inputs)
+    return graph, outputs
 
 
 @contextmanager
-def _capturable(optimizers: Sequence[Adam]) -> Iterator[None]:
+def _capturable(optimizers: Iterable[Optimizer]) -> Iterator[None]:
     """Fused Adam is the same either way, but refuses a recording without this word, and warns of it elsewhere."""
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True
     try:
@@ -66,27 +96,49 @@ def _capturable(optimizers: Sequence[Adam]) -> Iterator[None]:
             group["capturable"] = False
 
 
-class GraphedIteration:
+def _cloned(inputs: Inputs) -> Inputs:
+    """A copy in other memory."""
+    parts = [_cloned(part) if isinstance(part, tuple) else None if part is None else part.clone() for part in inputs]
+    kind: Any = type(inputs)
+    return kind(*parts) if hasattr(inputs, "_fields") else kind(parts)
+
+
+def _copy(target: tuple[Any, ...], source: tuple[Any, ...]) -> None:
+    """Puts values into the same places."""
+    for mine, theirs in zip(target, source, strict=True):
+        if isinstance(mine, tuple):
+            _copy(mine, theirs)
+        elif mine is not None and theirs is not None:
+            mine.copy_(theirs)
+
+
+class GraphedIteration(Generic[Inputs, Outputs]):
     """Inputs to losses like the function it is made from: a few times as that is, then by replays of its graph.
 
     Losses of a replay are valid until the next. Where recording fails, it says so and goes on as the function is.
 
     Args:
         compute: an iteration; it must do the same work on the same tensors every time.
-        players: those whom it trains.
+        learner: whom it trains.
         say: takes the sentence that says why there is no graph.
         required: whether it is an error if there is none.
     """
 
-    def __init__(self, compute: Compute, players: Players, say: Callable[[str], None], required: bool = False) -> None:
-        self.compute, self.players, self.say, self.required = compute, players, say, required
+    def __init__(
+        self,
+        compute: Compute[Inputs, Outputs],
+        learner: Learner,
+        say: Callable[[str], None],
+        required: bool = False,
+    ) -> None:
+        self.compute, self.learner, self.say, self.required = compute, learner, say, required
         self._left, self._tried = WARM_UP, False
         self._stream: torch.cuda.Stream
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Inputs
-        self._losses: Losses
+        self._outputs: Outputs
         self._changed: list[Tensor]
-        if why := hindrance(players):
+        if why := hindrance(learner):
             self._give_up(why)
         else:
             self._stream = torch.cuda.Stream()
@@ -96,7 +148,7 @@ class GraphedIteration:
         """Whether the next call replays a graph."""
         return self._graph is not None
 
-    def __call__(self, inputs: Inputs) -> Losses:
+    def __call__(self, inputs: Inputs) -> Outputs:
         if self._left > 0:
             self._left -= 1
             return run_on_stream(self._stream, self.compute, inputs)
@@ -104,28 +156,37 @@ class GraphedIteration:
             self._record(inputs)
         if self._graph is None:
             return self.compute(inputs)
-        for mine, theirs in zip(self._inputs, inputs, strict=True):
-            if mine is not None and theirs is not None:
-                mine.copy_(theirs)
+        _copy(self._inputs, inputs)
         self._graph.replay()
         increment_version(self._changed)  # a replay does not; the layers' inference matrices depend on it
-        return self._losses
+        return self._outputs
 
     def _record(self, inputs: Inputs) -> None:
         self._tried = True
-        self._inputs = Inputs(*(None if values is None else values.clone() for values in inputs))  # type: ignore[arg-type]
+        self._inputs = _cloned(inputs)
         try:
-            self._graph, self._losses = record(self.compute, self._inputs, self.players.optimizers)
+            self._graph, self._outputs = record(self.compute, self._inputs, self.learner.optimizers.values())
         except RuntimeError as error:
             self._give_up(_first_cause(error))
         else:
-            self._changed = list(players_to_tensors(self.players).values())
+            self._changed = list(learner_to_tensors(self.learner).values())
 
     def _give_up(self, why: str) -> None:
         if self.required:
             raise ValueError(f"train.cuda_graph=yes is not possible: {why}; use auto or no")
         self.say(f"an iteration is not one CUDA graph: {why}; going on without")
         self._left, self._tried = 0, True
+
+
+def graphed(
+    compute: Compute[Inputs, Outputs], learner: Learner, settings: LoopConfig, hardware: Hardware, progress: Progress
+) -> Compute[Inputs, Outputs]:
+    """An iteration as one CUDA graph where it can be one, else as it is; on a GPU it is said why."""
+    if hardware.eager_because is None:
+        return GraphedIteration(compute, learner, progress.say, required=settings.cuda_graph == "yes")
+    if hardware.eager_because and hardware.device.type == "cuda":
+        progress.say(f"an iteration is not one CUDA graph: {hardware.eager_because}")
+    return compute
 
 
 def _first_cause(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from wcgan.train.config import TrainConfig
+from wcgan.train.config import LoopConfig
 from wcgan.train.parallel import process_count, process_here, processes_here
 
 
@@ -52,7 +52,7 @@ def find_device(wanted: str) -> torch.device:
     return torch.device("cuda", process_here() if index is None else index)
 
 
-def find_hardware(train: TrainConfig) -> Hardware:
+def find_hardware(train: LoopConfig) -> Hardware:
     device = find_device(train.device)
     gpu = device.type == "cuda"
 
@@ -69,7 +69,7 @@ def find_hardware(train: TrainConfig) -> Hardware:
     )
 
 
-def why_eager(train: TrainConfig, device: torch.device) -> str | None:
+def why_eager(train: LoopConfig, device: torch.device) -> str | None:
     """Why an iteration cannot, or shall not, be one CUDA graph; None where nothing speaks against it."""
     if train.cuda_graph == "no":
         return ""

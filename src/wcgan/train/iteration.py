@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from wcgan.nets import Discriminator, Generator, build_discriminator, build_generator
-from wcgan.norm import WhiteningLayer, sub_batches
+from wcgan.norm import sub_batches
 from wcgan.train.batches import Inputs
 from wcgan.train.config import Config, TrainConfig
+from wcgan.train.learner import place, rate_on, update
 from wcgan.train.losses import DISCRIMINATOR_LOSSES, class_loss, generator_loss, gradient_penalty
 from wcgan.train.parallel import Rank
 
@@ -33,8 +34,16 @@ class Players:
         return self.generator if self.average is None else self.average
 
     @property
-    def optimizers(self) -> tuple[Adam, Adam]:
-        return self.generator_optimizer, self.discriminator_optimizer
+    def networks(self) -> dict[str, nn.Module]:
+        both: dict[str, nn.Module] = {"generator": self.generator, "discriminator": self.discriminator}
+        return both if self.average is None else both | {"average": self.average}
+
+    @property
+    def optimizers(self) -> dict[str, Adam]:
+        return {
+            "generator_optimizer": self.generator_optimizer,
+            "discriminator_optimizer": self.discriminator_optimizer,
+        }
 
 
 def build_players(config: Config, device: torch.device, channels_last: bool = False, sync: bool = False) -> Players:
@@ -42,21 +51,15 @@ def build_players(config: Config, device: torch.device, channels_last: bool = Fa
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         generator, discriminator = build_generator(config.generator), build_discriminator(config.discriminator)
-    for layer in generator.modules():
-        if isinstance(layer, WhiteningLayer):
-            layer.sync = sync
-    generator, discriminator = generator.to(device).train(), discriminator.to(device).train()
-    if channels_last:
-        generator.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        discriminator.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for network in (generator, discriminator):
+        place(network, device, channels_last, sync)
     train = config.train
 
     def adam(network: nn.Module) -> Adam:
         parameters, betas = network.parameters(), (train.beta1, train.beta2)
         if device.type != "cuda":
             return Adam(parameters, train.learning_rate, betas)
-        rate = torch.tensor(train.learning_rate, dtype=torch.float32, device=device)  # where a CUDA graph can read it
-        return Adam(parameters, rate, betas, fused=True)
+        return Adam(parameters, rate_on(device, train.learning_rate), betas, fused=True)
 
     average = copy.deepcopy(generator).requires_grad_(False) if train.ema else None
     return Players(generator, discriminator, adam(generator), adam(discriminator), average)
@@ -69,16 +72,6 @@ def learning_rate(train: TrainConfig, iteration: int) -> float:
     if train.schedule == "drop" and train.drop_at is not None and iteration >= train.drop_at:
         return train.learning_rate / 10
     return train.learning_rate
-
-
-def set_learning_rate(players: Players, rate: float) -> None:
-    """Of both optimisers; on a GPU in place, and without a wait for it."""
-    for optimizer in players.optimizers:
-        for group in optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
 
 
 def train_iteration(
@@ -143,21 +136,6 @@ def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None) ->
     with sub_batches(generator, steps):
         images: Tensor = generator(noise.flatten(0, 1), None if labels is None else labels.flatten())
     return images.unflatten(0, (steps, batch))
-
-
-def update(optimizer: Adam, loss: Tensor, network: nn.Module, rank: Rank) -> None:
-    """One step down the loss; only this network's parameters get gradients."""
-    parameters = list(network.parameters())
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = None if gradient is None else laid_out_like(parameter, gradient)
-    rank.average_gradients(parameters)
-    optimizer.step()
-
-
-def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
-    """The values with the parameter's strides, as fused Adam wants them."""
-    return values if values.stride() == parameter.stride() else torch.empty_like(parameter).copy_(values)
 
 
 @torch.no_grad()

@@ -1,29 +1,30 @@
 """What a run writes down: lines of metrics, TensorBoard, grids of samples, the best state."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from wcgan.train.checkpoint import write_checkpoint
 from wcgan.train.commit import find_commit
-from wcgan.train.config import Config
 from wcgan.train.hardware import Hardware
 from wcgan.train.images import grid, scale_to_show, write_png
-from wcgan.train.iteration import Players, learning_rate
 from wcgan.train.parallel import Rank
 from wcgan.train.progress import Progress
 from wcgan.train.run import Run
 from wcgan.train.sampling import Sampler
 
 GRID_COLUMNS = 10
+Best = tuple[str, Callable[[], dict[str, Tensor]]]
+"""A score's name, or how it begins, and the tensors to keep whenever it is the lowest so far."""
 
 
 class Journal:
     """Writes for the first process of a run; the others keep silent."""
 
-    def __init__(
-        self, run: Run, config: Config, progress: Progress, rank: Rank, iteration: int, hardware: Hardware
-    ) -> None:
-        self.run, self.config, self.progress, self.silent = run, config, progress, not rank.first
+    def __init__(self, run: Run, progress: Progress, rank: Rank, iteration: int, hardware: Hardware) -> None:
+        self.run, self.progress, self.silent = run, progress, not rank.first
         self._mark: tuple[int, float] | None = None
         self._board: Any = None
         if not self.silent:
@@ -35,14 +36,14 @@ class Journal:
         if not self.silent:
             self.run.event(iteration, what, **values)
 
-    def losses(self, iteration: int, means: dict[str, float], seconds: float) -> None:
+    def losses(self, iteration: int, means: dict[str, float], seconds: float, rate: float, images: int) -> None:
+        """A line of metrics; `rate` is the iteration's learning rate, `images` the real ones that each takes."""
         if self.silent:
             return
-        settings = self.config.train
         values: dict[str, float] = {
             **means,
-            "learning_rate": learning_rate(settings, iteration - 1),
-            "images": iteration * settings.critic_steps * settings.batch,
+            "learning_rate": rate,
+            "images": iteration * images,
             "seconds": round(seconds, 3),
         }
         if self._mark is not None and seconds > self._mark[1]:
@@ -55,15 +56,15 @@ class Journal:
 
     def samples(self, iteration: int, sampler: Sampler) -> None:
         picture = grid(sampler.rows(GRID_COLUMNS), GRID_COLUMNS)
-        write_png(picture, self.run.samples / f"{iteration:07d}.png", scale_to_show(self.config.generator.resolution))
+        write_png(picture, self.run.samples / f"{iteration:07d}.png", scale_to_show(sampler.config.resolution))
         if self._board is not None:
             self._board.add_image("samples", picture, iteration)
 
-    def conditioning(self, iteration: int, sampler: Sampler) -> None:
+    def conditioning(self, iteration: int, sampler: Sampler, seed: int) -> None:
         """The condition number of the generator's Jacobian."""
         from wcgan.evaluate.conditioning import NOISES, measure_conditioning  # it imports this package
 
-        figures = measure_conditioning(sampler.network, self.config.train.seed)
+        figures = measure_conditioning(sampler.network, seed)
         self.run.record("conditioning", iteration, **figures)
         for name, value in figures.items():
             if value is not None:
@@ -73,17 +74,16 @@ class Journal:
             why = "lacks rank, or is not finite,"
             self.progress.say(f"iteration {iteration}: the generator's Jacobian {why} at {lacking} of {NOISES} z")
 
-    def scores(self, iteration: int, scores: dict[str, Any], players: Players) -> None:
-        """An evaluation; the generator with the lowest FID so far is kept as `best`."""
+    def scores(self, iteration: int, scores: dict[str, Any], best: Best | None = None) -> None:
+        """An evaluation; tensors that are kept as `best` are those with the lowest score so far."""
         before = [v for v in self.run.lines() if v["kind"] == "evaluation" and v["iteration"] < iteration]
         self.run.record("evaluation", iteration, **scores)
         for name, value in scores.items():
             if isinstance(value, int | float):
                 self._scalar(name, value, iteration)
-        fid = next((key for key in scores if key.startswith("FID")), None)
-        if fid is not None and all(scores[fid] < v.get(fid, float("inf")) for v in before):
-            tensors = {f"generator.{k}": v for k, v in players.sampler.state_dict().items()}
-            write_checkpoint(self.run.checkpoints, "best", tensors, {"iteration": iteration, fid: scores[fid]})
+        key = None if best is None else next((name for name in scores if name.startswith(best[0])), None)
+        if best is not None and key is not None and all(scores[key] < v.get(key, float("inf")) for v in before):
+            write_checkpoint(self.run.checkpoints, "best", best[1](), {"iteration": iteration, key: scores[key]})
 
     def close(self) -> None:
         if self._board is not None:

@@ -35,6 +35,14 @@ class Rank:
         size = batch.shape[dim] // self.count
         return batch.narrow(dim, self.index * size, size)
 
+    def check_share(self, name: str, size: int) -> None:
+        """Raises a ValueError for a global batch that cannot be shared equally."""
+        if size % self.count:
+            raise ValueError(
+                f"{name}={size} cannot be shared equally by {self.count} processes: "
+                f"set it to a multiple of {self.count}"
+            )
+
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """The mean of all processes' gradients, in place, by one sum."""
         gradients = [p.grad for p in parameters if p.grad is not None]

@@ -4,10 +4,10 @@ import json
 import os
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from wcgan.train.checkpoint import write_atomically
-from wcgan.train.config import Config, config_to_dict, config_to_yaml, read_config
+from wcgan.train.config import AnyConfig, Config, config_to_dict, config_to_yaml, read_config
 from wcgan.train.folders import require_new
 
 
@@ -29,12 +29,18 @@ class Run:
     def metrics(self) -> Path:
         return self.folder / "metrics.jsonl"
 
-    def config(self) -> Config:
+    @overload
+    def config(self) -> Config: ...
+
+    @overload
+    def config(self, kind: type[AnyConfig]) -> AnyConfig: ...
+
+    def config(self, kind: type = Config) -> Any:
         if not self.folder.is_dir():
             raise ValueError(f"{self.folder} is not there; name the folder of a run")
         if not (self.folder / "config.yaml").is_file():
             raise ValueError(f"{self.folder} is not the folder of a run: it has no config.yaml")
-        return read_config(self.folder / "config.yaml")
+        return read_config(self.folder / "config.yaml", kind)
 
     def record(self, kind: str, iteration: int, **values: Any) -> None:
         """Appends a line to `metrics.jsonl`."""
@@ -66,7 +72,7 @@ class Run:
         os.replace(temporary, self.metrics)
 
 
-def new_run(folder: Path, config: Config) -> Run:
+def new_run(folder: Path, config: Any) -> Run:
     """A fresh folder; one that holds anything is never written over."""
     require_new(folder, "name another with --out, or go on with --resume")
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,10 +81,18 @@ def new_run(folder: Path, config: Config) -> Run:
     return run
 
 
-def resumed_run(folder: Path, config: Config | None = None) -> tuple[Run, Config]:
+@overload
+def resumed_run(folder: Path, config: Config | None = None) -> tuple[Run, Config]: ...
+
+
+@overload
+def resumed_run(folder: Path, config: AnyConfig | None, kind: type[AnyConfig]) -> tuple[Run, AnyConfig]: ...
+
+
+def resumed_run(folder: Path, config: Any = None, kind: type = Config) -> tuple[Run, Any]:
     """A folder to go on with, and its own config; a config that differs from it is refused."""
     run = Run(folder)
-    own = run.config()
+    own: Any = run.config(kind)
     if config is not None and config != own:
         differences = _differences(config_to_dict(own), config_to_dict(config))
         raise ValueError(

@@ -1,0 +1,181 @@
+"""Images to logits: the ResNets for CIFAR, with a normalisation by name in the first layer or in all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+
+from wcgan.nets.blocks import MakeNorm, normalize_relu
+from wcgan.nets.config import OPTIONS, _check_choice, _check_positive, _is_int, _require
+from wcgan.norm import VARIANTS, normalization
+
+UNCONDITIONAL = tuple(name for name, variant in VARIANTS.items() if not variant.conditional)
+SMALLEST_SIDE = 8
+BATCH_NORM: Mapping[str, Any] = {"eps": 1e-5, "momentum": 0.1}
+"""PyTorch's values."""
+WHITENING: Mapping[str, Any] = {"init": "identity", "momentum": 0.1}
+"""The network then starts as one with batch normalisation, whose scales are 1, and follows its batches as fast."""
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """A classifier: a convolution, three stages of residual blocks, global averages, a dense layer.
+
+    Raises:
+        ValueError: for a field that is not as described; it names the field, the value and what is allowed.
+
+    Example:
+        >>> from wcgan.nets import ClassifierConfig
+        >>> ClassifierConfig(depth=56).blocks
+        9
+        >>> ClassifierConfig().widths
+        (16, 32, 64)
+    """
+
+    depth: int = 32
+    """Layers with weights, 6n + 2 for n blocks a stage: 20, 32, 44, 56 and 110 are He et al.'s."""
+    width: int = 16
+    """Channels of the first stage; each of the two others has twice as many as the one before."""
+    normalization: str = "WC"
+    """A key of `wcgan.VARIANTS` that does not depend on the class."""
+    where: Literal["first", "all"] = "first"
+    """Which layers it normalises: the first convolution's output alone, BN standing elsewhere, or all."""
+    channels: int = 3
+    """Channels of an image."""
+    classes: int = 10
+    """Number of classes."""
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Further arguments of the layers that `normalization` names: `eps`, `momentum`, `groups`, `init` and so on."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        object.__setattr__(self, "options", dict(self.options))
+        _check_options(self)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a stage, n."""
+        return (self.depth - 2) // 6
+
+    @property
+    def widths(self) -> tuple[int, int, int]:
+        """Channels of each stage."""
+        return self.width, 2 * self.width, 4 * self.width
+
+    def normalization_layer(self, width: int, first: bool = False) -> nn.Module:
+        """The layer behind the first convolution, or one behind another."""
+        if self.where == "first" and not first:
+            return normalization("BN", width, **BATCH_NORM)
+        defaults = BATCH_NORM if self.normalization == "BN" else WHITENING
+        return normalization(self.normalization, width, **{**defaults, **self.options})
+
+
+def _check_fields(config: Any) -> None:
+    fits = _is_int(config.depth, least=8) and config.depth % 6 == 2
+    _require(config, "depth", fits, "6n + 2 with n at least 1, such as 20, 32, 44, 56 or 110")
+    _check_positive(config, "width", "channels", "classes")
+    _check_choice(config, "normalization", UNCONDITIONAL)
+    _check_choice(config, "where", ("first", "all"))
+    _require(config, "options", isinstance(config.options, Mapping), "a mapping")
+
+
+def _check_options(config: Any) -> None:
+    """Builds a layer without memory, so that a wrong option is named here and not in a network.
+
+    What is right for the first width is right for its multiples.
+    """
+    for name in config.options:
+        _require(config, "options", name in OPTIONS, f"a mapping with keys among {', '.join(OPTIONS)}")
+    try:
+        with torch.device("meta"):
+            config.normalization_layer(config.width, first=True)
+    except (ValueError, TypeError) as error:
+        _require(config, "options", False, f"right for {config.normalization} of width {config.width}: {error}")
+
+
+def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    """3x3 without a bias; starting values normal of variance 2 / (9 cout)."""
+    layer = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return layer
+
+
+def subsample_and_widen(x: Tensor, stride: int, more: int) -> Tensor:
+    """Every `stride`-th position of `(N, c, H, W)`, and `more` channels of zeros behind the c: shortcut A."""
+    return pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, 0, more))
+
+
+class BasicBlock(nn.Module):
+    """3x3 convolution, norm, ReLU, 3x3 convolution, norm, plus a shortcut without parameters, ReLU."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, make_norm: MakeNorm) -> None:
+        super().__init__()
+        self.stride = stride
+        self.more = outputs - inputs
+        self.conv1 = convolution(inputs, outputs, stride)
+        self.norm1 = make_norm(outputs)
+        self.conv2 = convolution(outputs, outputs)
+        self.norm2 = make_norm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = normalize_relu(self.norm1, self.conv1(x), None)  # (N, cin, s, s) -> (N, cout, s / stride, s / stride)
+        h = self.norm2(self.conv2(h))
+        return relu(h + (subsample_and_widen(x, self.stride, self.more) if self.stride > 1 else x))
+
+
+class ResidualClassifier(nn.Module):
+    """A ResNet for small images, as its config says; `build_classifier` makes one.
+
+    Args:
+        config: what it is made of; kept as `config`.
+
+    Shape:
+        Images `(N, channels, H, W)`, H and W at least 8. Output: logits `(N, classes)` of the images' dtype.
+
+    Raises:
+        ValueError: for images of another shape.
+
+    Reference:
+        He, Zhang, Ren and Sun, "Deep residual learning for image recognition", CVPR 2016, section 4.2.
+    """
+
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.conv = convolution(config.channels, config.width)
+        self.norm = config.normalization_layer(config.width, first=True)
+        self.blocks = nn.Sequential(*_stages(config))
+        self.dense = nn.Linear(config.widths[-1], config.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        channels, side = self.config.channels, SMALLEST_SIDE
+        if images.dim() != 4 or images.shape[1] != channels or images.shape[2] < side or images.shape[3] < side:
+            wanted = f"(N, {channels}, H, W) with H and W at least {side}"
+            raise ValueError(f"images must be {wanted}, got shape {tuple(images.shape)}")
+        h = self.blocks(normalize_relu(self.norm, self.conv(images), None))
+        logits: Tensor = self.dense(h.mean((2, 3)))  # (N, 4w, H / 4, W / 4) -> (N, 4w) -> (N, classes)
+        return logits.to(images.dtype)  # under autocast, too, the loss is taken in full precision
+
+
+def _stages(config: ClassifierConfig) -> list[nn.Module]:
+    """n blocks of each width; the first of the second and third stage halves the side."""
+    outputs = [width for width in config.widths for _ in range(config.blocks)]
+    return [
+        BasicBlock(i, o, 1 if i == o else 2, config.normalization_layer)
+        for i, o in zip((config.width, *outputs[:-1]), outputs, strict=True)
+    ]
+
+
+def build_classifier(config: ClassifierConfig) -> ResidualClassifier:
+    """A classifier with He et al.'s starting values, and PyTorch's own for the dense layer.
+
+    Example:
+        >>> import torch
+        >>> from wcgan.nets import ClassifierConfig, build_classifier
+        >>> build_classifier(ClassifierConfig(depth=8, width=4))(torch.randn(6, 3, 32, 32)).shape
+        torch.Size([6, 10])
+    """
+    return ResidualClassifier(config)

@@ -1,0 +1,75 @@
+"""Classifiers on a GPU: side by side in one graph they learn what each learns alone."""
+
+import pytest
+import torch
+from tests.classify.cases import seeded, tiny_config, tiny_splits
+
+from wcgan.classify.batches import LabelledBatches
+from wcgan.classify.pupil import build_pupil, examine
+from wcgan.classify.training import make_step
+from wcgan.train.batches import dataset_on
+from wcgan.train.checkpoint import learner_to_tensors
+from wcgan.train.graph import WARM_UP
+from wcgan.train.hardware import Hardware
+from wcgan.train.progress import Progress
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICE = torch.device("cuda", 0)
+ITERATIONS = WARM_UP + 5
+
+
+class Sentences(Progress):
+    """Remembers what was said."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def train_together(normalization, seeds, graph=True, compiled=False):
+    """Some iterations with each seed -> the tensors of each, the losses of the last iteration, and what was said."""
+    hardware = Hardware(DEVICE, torch.float32, compiled, True, None if graph else "")
+    configs = seeded(tiny_config(normalization, iterations=100, learning_rate=0.02), seeds)
+    training, test = (dataset_on(split, DEVICE) for split in tiny_splits())
+    pupils = [build_pupil(config, training.images, DEVICE, channels_last=True) for config in configs]
+    batches = [LabelledBatches(training, config.train, DEVICE) for config in configs]
+    progress = Sentences()
+    step = make_step(pupils, batches, hardware, progress)
+    for iteration in range(ITERATIONS):
+        losses = step(iteration)
+    errors = [examine(pupil, test, DEVICE)["error"].item() for pupil in pupils]
+    tensors = [{name: value.cpu() for name, value in learner_to_tensors(pupil).items()} for pupil in pupils]
+    return tensors, [{name: value.item() for name, value in one.items()} for one in losses], errors, progress.said
+
+
+@pytest.mark.parametrize("normalization", ["BN", "WC", "IterNorm"])
+def test_replays_of_several_seeds_follow_each_alone_without_a_graph(normalization):
+    together, losses, errors, said = train_together(normalization, (3, 4, 5))
+    assert said == []
+    for place, seed in enumerate((3, 4, 5)):
+        alone, own, error, _ = train_together(normalization, (seed,), graph=False)
+        for name, value in alone[0].items():
+            torch.testing.assert_close(together[place][name], value, rtol=1e-3, atol=1e-4, msg=name)
+        assert losses[place]["loss/training"] == pytest.approx(own[0]["loss/training"], rel=1e-3)
+        assert errors[place] == error[0]
+
+
+def test_seeds_are_not_one_another():
+    tensors, losses, _, _ = train_together("WC", (3, 4))
+    assert losses[0] != losses[1]
+    assert not torch.equal(tensors[0]["classifier.conv.weight"], tensors[1]["classifier.conv.weight"])
+
+
+def test_a_compiled_graph_follows_too():
+    together, *_, said = train_together("WC", (3, 4), compiled=True)
+    alone, *_ = train_together("WC", (4,), graph=False)
+    assert said == []
+    for name, value in alone[0].items():
+        torch.testing.assert_close(together[1][name], value, rtol=1e-2, atol=1e-3, msg=name)
+
+
+def test_whitening_that_waits_for_its_eigenvalues_trains_without_a_graph():
+    *_, said = train_together("DBN", (3, 4))
+    assert said == ["an iteration is not one CUDA graph: ZCA whitening waits for its eigenvalues; going on without"]
