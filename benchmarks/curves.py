@@ -74,14 +74,17 @@ def smooth(values: list[float], width: int) -> list[float]:
     return torch.tensor(values, dtype=torch.float64).unfold(0, width, 1).mean(1).tolist()
 
 
-def distance(a: list[float], b: list[float], width: int = SMOOTHED) -> float:
-    """Mean absolute difference of two smoothed curves."""
-    pairs = list(zip(smooth(a, width), smooth(b, width), strict=True))
-    return sum(abs(x - y) for x, y in pairs) / len(pairs)
+def distance(a: list[float], b: list[float]) -> float:
+    """Mean absolute difference of two curves."""
+    return sum(abs(x - y) for x, y in zip(a, b, strict=True)) / len(a)
 
 
 def runs_to_verdict(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For each loss and FID: how far the kernels are from plain operators, and how far another seed is."""
+    """For each loss and FID: how far the kernels are from plain operators, and how far another seed is.
+
+    Args:
+        runs: as `thin` leaves them and a file keeps them, so that runs of different days are judged as those of one.
+    """
     fast, plain, other = (runs[name] for name in RUNS)
     gaps = {
         name: (
@@ -112,8 +115,9 @@ def measure_curves(
     folder: Path | None = None,
     weights: Path | None = None,
     settings: list[str] | None = None,
-    note: Callable[[dict[str, Any]], None] = lambda _: None,
+    note: Callable[[str, dict[str, Any]], None] = lambda *_: None,
     wants: Callable[[str], bool] = lambda _: True,
+    known: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """All runs and the verdict.
 
@@ -122,25 +126,32 @@ def measure_curves(
         folder: where the data sets lie.
         weights: of Inception; without them there is no FID.
         settings: further settings of the config, `section.field=value`.
-        note: called with what is there after each run.
+        note: called after each run, with its name and what is there.
         wants: asked before each run, with its name, whether to make it.
+        known: an earlier report; its runs stay where they are not made again.
+
+    Raises:
+        ValueError: if those are of another preset or number of iterations.
     """
+    report: dict[str, Any] = {"preset": PRESET, "iterations": iterations, "runs": {}}
+    if known and (known["preset"], known["iterations"]) != (PRESET, iterations):
+        there = f"{known['iterations']} iterations of {known['preset']}"
+        raise ValueError(f"runs of {there} are there, which cannot be judged with {iterations} of {PRESET}")
     if weights is not None:
         os.environ[VARIABLE] = str(weights)
     inception = [] if weights is None else ["train.evaluate_with=inception"]
     dataset = load_data(run_config(iterations, 0, folder, settings or []))
-    runs: dict[str, dict[str, Any]] = {}
-    report: dict[str, Any] = {"preset": PRESET, "iterations": iterations, "runs": {}}
+    runs: dict[str, dict[str, Any]] = dict((known or report)["runs"])
     for name, (passes, seed) in RUNS.items():
         if not wants(name):
             continue
         config = run_config(iterations, seed, folder, [*(settings or []), *inception])
         with tempfile.TemporaryDirectory() as place:
-            runs[name] = train_once(config, dataset, Path(place) / "run", passes())
-        report["runs"][name] = thin(runs[name])
+            runs[name] = thin(train_once(config, dataset, Path(place) / "run", passes()))
+        report["runs"] = {name: runs[name] for name in RUNS if name in runs}
         if len(runs) == len(RUNS):
             report["verdict"] = runs_to_verdict(runs)
-        note(report)
+        note(name, report)
     return report
 
 

@@ -66,13 +66,19 @@ class Bench:
         print(f"measuring {', '.join(path)}", file=sys.stderr, flush=True)
         return True
 
-    def add(self, *path: str, value: Any) -> None:
-        """Puts a figure in its place in the report, and writes the file."""
+    def add(self, *path: str, value: Any, measured: tuple[str, ...] = ()) -> None:
+        """Puts a figure in its place in the report, with the commit that it is of, and writes the file.
+
+        Args:
+            path: of its place.
+            value: the figure.
+            measured: what the commit is of, where that is not the path.
+        """
         place = self.report
         for name in path[:-1]:
             place = place.setdefault(name, {})
         place[path[-1]] = value
-        self.report.setdefault("measured_at", {})[path[0]] = self.commit
+        self.report.setdefault("measured_at", {})[", ".join(measured or path)] = self.commit
         self.write()
 
     def _skip(self, path: tuple[str, ...], why: str) -> None:

@@ -204,13 +204,14 @@ def measure_inference(bench: Bench) -> None:
 
 
 def measure_runs(bench: Bench, iterations: int, folder: Path | None, weights: Path | None) -> None:
-    """Training on the kernels and on plain operators."""
+    """Training on the kernels and on plain operators, judged with the runs that are in the file already."""
     with bench.attempt("runs"):
         measure_curves(
             iterations,
             folder,
             weights,
             list(bench.sizes.run_settings),
-            note=lambda found: bench.add("runs", value=found),
+            note=lambda name, found: bench.add("runs", value=found, measured=("runs", name)),
             wants=lambda name: bench.wants("runs", name),
+            known=bench.report.get("runs"),
         )

@@ -22,8 +22,10 @@ def test_smoothing_takes_means_of_neighbours():
     assert curves.smooth([1.0, 3.0], 10) == [2.0]
 
 
-def test_distance_is_the_mean_gap_of_smoothed_curves():
-    assert curves.distance([0.0, 0.0, 3.0], [0.0, 2.0, 1.0], width=2) == pytest.approx((1 + 0) / 2)
+def test_distance_is_the_mean_gap_of_two_curves():
+    assert curves.distance([0.0, 0.0, 3.0], [0.0, 2.0, 2.0]) == pytest.approx((0 + 2 + 1) / 3)
+    with pytest.raises(ValueError, match="shorter"):
+        curves.distance([0.0, 0.0, 3.0], [0.0, 2.0])
 
 
 @pytest.mark.parametrize(("level", "fid", "within"), [(1.5, 31.0, True), (3.0, 40.0, False)])
@@ -64,3 +66,23 @@ def test_runs_differ_in_passes_and_seed_as_they_say(monkeypatch, tmp_path):
     report = json.loads((tmp_path / "curves.json").read_text())
     assert list(report["runs"]) == list(curves.RUNS)
     assert all(torch.tensor(r["losses"]["loss/generator"]).isfinite().all() for r in report["runs"].values())
+
+
+def test_runs_that_are_there_stay_and_are_judged_with_a_new_one():
+    levels = {name: [float(level)] for level, name in enumerate(curves.RUNS)}
+    old = {name: {"losses": dict.fromkeys(curves.LOSSES, level), "FID": None} for name, level in levels.items()}
+    known = {"preset": curves.PRESET, "iterations": 20, "runs": old}
+    report = curves.measure_curves(20, settings=TINY, known=known, wants=lambda name: name == "kernels")
+    new = report["runs"]["kernels"]
+    assert new["iterations"] == [20]
+    assert report["runs"] == {**old, "kernels": new}
+    gaps = {name: found["kernels_to_plain"] for name, found in report["verdict"].items()}
+    assert gaps == {name: abs(new["losses"][name][0] - 1) for name in curves.LOSSES}
+    assert {found["seed_to_seed"] for found in report["verdict"].values()} == {1}
+
+
+@pytest.mark.parametrize("other", [{"iterations": 10}, {"preset": "digits/WC"}])
+def test_runs_of_another_length_or_preset_are_not_mixed(other):
+    known = {"preset": curves.PRESET, "iterations": 20, "runs": {}, **other}
+    with pytest.raises(ValueError, match=r"runs of .* are there, which cannot be judged with 20 of cifar10/WC SN"):
+        curves.measure_curves(20, settings=TINY, known=known)

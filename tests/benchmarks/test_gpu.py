@@ -55,6 +55,8 @@ def test_a_report_says_what_was_measured_on_what(report):
     assert report["commit"] == "abc"
     assert report["versions"]["torch"] == torch.__version__
     assert set(report["measured_at"].values()) == {"abc"}
+    measured = {"factorisation_us, d=40, batch 2", "layer_us, (4, 8, 4) float32, WC autodiff", "runs, kernels"}
+    assert measured | {"iteration_ms, WC, plain passes", "inference_ms, BN"} <= set(report["measured_at"])
 
 
 def test_a_baseline_is_once_itself(report):
@@ -69,12 +71,16 @@ def test_all_runs_are_made_and_on_a_cpu_both_ways_are_one(report):
         assert found["within_noise"]
 
 
-def test_parts_are_added_to_a_file_that_is_there(tmp_path, capsys):
+def test_parts_are_added_to_a_file_that_is_there(tmp_path, capsys, monkeypatch):
     path = tmp_path / "gpu.json"
-    path.write_text(json.dumps({"iteration_ms": {"BN": 1.5}, "skipped": {"inference_ms, BN": "why", "x": "y"}}))
+    measured = {"iteration_ms, BN": "old", "inference_ms, WC": "old"}
+    there = {"iteration_ms": {"BN": 1.5}, "skipped": {"inference_ms, BN": "why", "x": "y"}, "measured_at": measured}
+    path.write_text(json.dumps(there))
+    monkeypatch.setenv("WCGAN_COMMIT", "new")
     gpu.main([*QUICK, "--parts", "inference", "--out", str(path)])
     found = json.loads(path.read_text())
     assert found["iteration_ms"] == {"BN": 1.5}
+    assert found["measured_at"] == {"iteration_ms, BN": "old", "inference_ms, WC": "new", "inference_ms, BN": "new"}
     assert list(found["inference_ms"]) == ["BN", "WC"]
     assert found["skipped"] == {"x": "y"}
     assert "layer" not in capsys.readouterr().out

@@ -13,7 +13,11 @@ from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import Hardware
 from wcgan.train.progress import Progress
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32"),  # the compiler advises what would round more
+    pytest.mark.filterwarnings("ignore:.torch._prims_common:FutureWarning"),  # PyTorch of itself
+]
 DEVICE = torch.device("cuda", 0)
 ITERATIONS = WARM_UP + 5
 

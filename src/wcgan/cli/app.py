@@ -16,7 +16,9 @@ app = typer.Typer(
 out, errors = Console(), Console(stderr=True)
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="section.field=value; may be given several times.")]
-RunFolder = Annotated[Path | None, typer.Argument(help="The folder of a run; else the shipped generator.")]
+RunFolder = Annotated[
+    Path | None, typer.Argument(help="The folder of a run, or a shipped generator's name; else that of CIFAR-10.")
+]
 
 
 def say(text: str, console: Console = out) -> None:

@@ -41,7 +41,9 @@ def export(
 
 @app.command()
 def demo(
-    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs; else the shipped generator.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of runs, or names of shipped generators; else all of those.")
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at.")] = 7860,
     checkpoint: Annotated[str, typer.Option(help="last, best or an iteration.")] = "last",

@@ -14,7 +14,7 @@ from wcgan.train.config import DataConfig
 from wcgan.train.loading import load_generator
 from wcgan.train.run import Run, new_run
 
-DEFAULT = "digits-cWC_sa"
+DEFAULT = "cifar10-WC"
 ORIGIN = "origin.json"
 _FOLDER = Path(wcgan.__file__).parent / "generators"
 
@@ -41,6 +41,11 @@ def shipped(name: str = DEFAULT) -> Path:
     if name not in shipped_generators():
         raise ValueError(f"no generator {name!r} comes with the package; there is {', '.join(shipped_generators())}")
     return _FOLDER / name
+
+
+def find_run(source: Path) -> Path:
+    """A path or a name -> the folder of a run: what is there comes first, then a shipped generator of that name."""
+    return shipped(str(source)) if not source.exists() and str(source) in shipped_generators() else source
 
 
 def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str = "last") -> Path:

@@ -66,9 +66,9 @@ def free_port():
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):
-    """Three generators: the shipped one, one that is not trained, and one without classes."""
+    """Three generators: the shipped one of digits, one that is not trained, and one without classes."""
     folder = tmp_path_factory.mktemp("served")
-    runs = (shipped(), write_run(folder / "plain"), write_run(folder / "classless", "WC"))
+    runs = (shipped("digits-cWC_sa"), write_run(folder / "plain"), write_run(folder / "classless", "WC"))
     port, log, calls = free_port(), folder / "log", folder / "calls"
     calls.touch()
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(folder / "cache")}

@@ -13,9 +13,11 @@ from tests.web.demo.cases import write_run
 
 from wcgan.train import load_generator
 from wcgan.train.images import grid
-from wcgan.train.shipped import shipped
+from wcgan.train.shipped import shipped, shipped_generators
 from wcgan.web.demo import load_runs
 from wcgan.web.demo.export import requirements
+
+DIGITS = "digits-cWC_sa"
 
 
 @pytest.fixture
@@ -25,15 +27,29 @@ def command(command, monkeypatch, tmp_path):
     return command
 
 
-def test_sample_without_a_run_draws_from_the_shipped_generator(command, tmp_path):
-    code, out, _ = command("sample", "-n", 4, "--classes", 3, "--device", "cpu")
+def test_sample_without_a_run_draws_from_a_shipped_generator(command, tmp_path):
+    code, out, _ = command("sample", "-n", 4, "--device", "cpu")
     assert (code, out) == (0, "4 images: sample-0.png\n")
-    expected = grid(load_generator(shipped(), device="cpu").sample(4, 3), 2)
+    expected = grid(load_generator(shipped(), device="cpu").sample(4), 2)
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "sample-0.png")), expected.permute(1, 2, 0))
+
+
+def test_sample_draws_from_a_shipped_generator_by_its_name(command, tmp_path):
+    code, out, _ = command("sample", DIGITS, "-n", 4, "--classes", 3, "--device", "cpu")
+    assert (code, out) == (0, "4 images: sample-0.png\n")
+    expected = grid(load_generator(shipped(DIGITS), device="cpu").sample(4, 3), 2)
     assert np.array_equal(np.asarray(Image.open(tmp_path / "sample-0.png")), expected[0])
 
 
-def test_a_grid_without_a_run_lies_where_the_command_was_given(command, tmp_path):
-    code, _, _ = command("sample", "--grid", "fixed-z", "--device", "cpu")
+def test_classes_of_a_generator_that_has_none_are_refused_in_one_sentence(command, tmp_path):
+    code, out, err = command("sample", "--classes", 3, "--device", "cpu")
+    assert (code, out) == (2, "")
+    assert "has no classes" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_of_a_shipped_generator_lies_where_the_command_was_given(command, tmp_path):
+    code, _, _ = command("sample", DIGITS, "--grid", "fixed-z", "--device", "cpu")
     assert code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fixed-z-0.png", "fixed-z-0.png.txt"]
 
@@ -59,9 +75,14 @@ def test_runs_are_known_by_their_folder_or_where_two_are_called_alike_by_their_p
     runs = [write_run(tmp_path / parent / "run") for parent in ("a", "b")]
     other = write_run(tmp_path / "other")
     assert list(load_runs([*runs, other], device="cpu")) == [*map(str, runs), "other"]
-    assert list(load_runs(device="cpu")) == ["digits-cWC_sa"]
     with pytest.raises(ValueError, match="is named twice"):
         load_runs([other, other], device="cpu")
+
+
+def test_a_playground_without_runs_has_all_shipped_generators_and_cifar10_comes_first(tmp_path):
+    assert list(load_runs(device="cpu")) == list(shipped_generators())
+    assert shipped_generators()[0] == "cifar10-WC"
+    assert list(load_runs([write_run(tmp_path / "run"), Path(DIGITS)], device="cpu")) == ["run", DIGITS]
 
 
 # The folder for a model hub
@@ -69,10 +90,11 @@ def test_runs_are_known_by_their_folder_or_where_two_are_called_alike_by_their_p
 
 def test_the_exported_folder_runs_by_itself(command, tmp_path):
     run = write_run(tmp_path / "run")
-    code, out, _ = command("demo", run, shipped(), "--export", "hub", "--device", "cpu")
+    code, out, _ = command("demo", run, DIGITS, "--export", "hub", "--device", "cpu")
     assert (code, out) == (0, "app: hub\n")
     names = sorted(path.name for path in Path("hub").iterdir())
     assert names == ["README.md", "app.py", "generators", "requirements.txt", "wcgan"]
+    assert not list(Path("hub/wcgan/generators").iterdir())
     # All but serving: the package beside `app.py` is taken, and loads the generators.
     program = "import wcgan; from wcgan.web.demo import *; from pathlib import Path; print(wcgan.__file__);"
     program += "print(*load_runs(sorted(Path('generators').iterdir()), device='cpu'))"
@@ -80,7 +102,7 @@ def test_the_exported_folder_runs_by_itself(command, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", program], cwd="hub", env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == [str(tmp_path / "hub" / "wcgan" / "__init__.py"), "digits-cWC_sa run"]
+    assert done.stdout.splitlines() == [str(tmp_path / "hub" / "wcgan" / "__init__.py"), f"{DIGITS} run"]
     compile(Path("hub/app.py").read_text(), "app.py", "exec")
 
 

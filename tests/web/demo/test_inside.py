@@ -171,3 +171,13 @@ def test_of_many_classes_those_near_the_chosen_one_are_drawn():
 
 def test_without_an_assignment_there_is_no_picture():
     assert assignment_picture(sampler("cWC"), find_layer(sampler("cWC"), LAYER), 0) is None
+
+
+def test_a_fresh_batch_goes_no_further_than_the_layer_that_is_looked_at():
+    generator, passed = sampler(), []
+    layers = layers_of(generator)
+    for name, layer in layers.items():
+        layer.register_forward_hook(lambda *_, name=name: passed.append(name))
+    batch_covariance(generator, layers[LAYER])
+    assert passed == list(layers)[: list(layers).index(LAYER)] != []
+    assert not generator.network.training

@@ -10,7 +10,7 @@ import gradio as gr
 from wcgan.report.html import Markup, join, tag
 from wcgan.train.loading import load_generator
 from wcgan.train.sampling import Sampler
-from wcgan.train.shipped import shipped
+from wcgan.train.shipped import find_run, shipped, shipped_generators
 from wcgan.web.demo.answers import Page, Samplers
 from wcgan.web.demo.tabs import FIRST, TABS
 
@@ -22,14 +22,14 @@ def load_runs(runs: Sequence[Path] = (), checkpoint: str = "last", device: str =
     """Generators by name: the folder's, or the whole path where two folders are called alike.
 
     Args:
-        runs: folders of runs; none for the generator that comes with the package.
+        runs: folders of runs, or names of generators that come with the package; none for all of those.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
 
     Raises:
         ValueError: for a folder that is not a run's, or is named twice.
     """
-    folders = [run.resolve() for run in runs] or [shipped()]
+    folders = [find_run(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is named twice")

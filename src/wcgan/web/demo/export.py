@@ -9,7 +9,7 @@ from pathlib import Path
 
 import wcgan
 from wcgan.train.folders import require_new
-from wcgan.train.shipped import run_to_shipped, shipped
+from wcgan.train.shipped import find_run, run_to_shipped, shipped, shipped_generators
 
 _PROGRAM = '''\
 """The playground on the generators in this folder."""
@@ -40,14 +40,14 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
     """Writes `app.py`, `requirements.txt`, `README.md`, the package and the generators.
 
     Args:
-        runs: folders of runs; none for the generator that comes with the package.
+        runs: folders of runs, or names of generators that come with the package; none for all of those.
         folder: a new folder.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
 
     Raises:
         ValueError: if the folder holds anything, or two runs are called alike.
     """
-    sources = list(runs) or [shipped()]
+    sources = [find_run(run) for run in runs] or [shipped(name) for name in shipped_generators()]
     names = [run.resolve().name for run in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"two of these runs are called alike: {', '.join(names)}")
@@ -55,7 +55,7 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
     for run, name in zip(sources, names, strict=True):
         run_to_shipped(run, folder / "generators" / name, checkpoint=checkpoint)
     package = Path(wcgan.__file__).parent
-    kept_out = shutil.ignore_patterns("__pycache__", *(path.name for path in shipped().parent.iterdir()))
+    kept_out = shutil.ignore_patterns("__pycache__", *shipped_generators())
     shutil.copytree(package, folder / package.name, ignore=kept_out)
     (folder / "app.py").write_text(_PROGRAM, encoding="utf-8")
     (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,10 @@ NEAREST = 5
 _MOST_NAMES = 100  # classes of which all rows of A are drawn; of more, those near the chosen one
 _FEW = 24
 _CELL = 24
+
+
+class _ReachedError(Exception):
+    """Ends a pass at the layer that is looked at: what comes after it is not needed."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,12 @@ def batch_covariance(sampler: Sampler, layer: WhiteningLayer, seed: int = 0) -> 
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         seen.append(inputs[0].detach())
+        raise _ReachedError
 
     handle = layer.register_forward_pre_hook(keep)
     try:
-        sampler.sample(BATCH, seed=seed, batch=BATCH)
+        with suppress(_ReachedError):
+            sampler.sample(BATCH, seed=seed, batch=BATCH)
     finally:
         handle.remove()
     return moments(seen[0].double())[1].cpu()

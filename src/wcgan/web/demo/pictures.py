@@ -150,6 +150,13 @@ def fixed_z_picture(
     return with_names(images_to_picture(images, COLUMNS), [class_to_text(sampler, label) for label, _ in rows])
 
 
+def share_noise(samplers: Mapping[str, Sampler]) -> list[str]:
+    """The names of the first two or more whose noise has one length; none where no two have that."""
+    lengths = {name: sampler.config.noise for name, sampler in samplers.items()}
+    groups = ([name for name in lengths if lengths[name] == length] for length in lengths.values())
+    return next((names for names in groups if len(names) > 1), [])
+
+
 def comparison(
     samplers: Mapping[str, Sampler],
     names: object,

@@ -23,6 +23,7 @@ from wcgan.web.demo.pictures import (
     images_to_picture,
     images_to_zip,
     sample_images,
+    share_noise,
 )
 
 MATRIX = "A: class to filter"
@@ -119,11 +120,15 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
 
 def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
     """The paper's figure."""
-    first = next(iter(samplers.values()))
+    classed = {name: sampler for name, sampler in samplers.items() if sampler.conditional}
+    if not classed:
+        gr.HTML(tag("p", "There is no generator here that has classes to put down the rows."))
+        return
+    first = next(iter(classed.values()))
     info = f"At most {MOST_ROWS}; none: the first ten, or ten of many."
     with gr.Row():
         with gr.Column(scale=2, min_width=280):
-            run = _run_box(samplers, "fixed-z")
+            run = _run_box(classed, "fixed-z")
             classes = _class_box(first, "Rows", info, several=True)
             seed, truncation = _seed(), _truncation()
             draw = gr.Button("Draw", variant="primary")
@@ -183,14 +188,16 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
 
 def compare_tab(samplers: Samplers, opened: Any) -> None:
     """Runs side by side."""
-    if len(samplers) < 2:
-        gr.HTML(tag("p", "Start with two or more runs to see them side by side: ", tag("code", "wcgan demo RUN RUN")))
+    together = share_noise(samplers)
+    if not together:
+        condition = "Start with two or more runs, of noise of one length, to see them side by side: "
+        gr.HTML(tag("p", condition, tag("code", "wcgan demo RUN RUN")))
         return
     # A class of the run with the fewest is one of all of them.
     fewest = min(samplers.values(), key=lambda s: s.config.classes or 0 if s.conditional else float("inf"))
     with gr.Row():
         with gr.Column(scale=2, min_width=280):
-            names = gr.CheckboxGroup(list(samplers), value=list(samplers), label="Runs")
+            names = gr.CheckboxGroup(list(samplers), value=together, label="Runs")
             classes = _class_box(fewest, "Class", "None: all in turn.", several=True)
             seed = _seed()
             count = gr.Slider(1, MOST_IMAGES, 36, step=1, label="Count")

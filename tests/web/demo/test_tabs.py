@@ -1,0 +1,52 @@
+"""What the tabs offer when they are opened, on generators that cannot do everything."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.web.demo.cases import sampler
+
+from wcgan.web.demo.pictures import share_noise
+
+# In a process of its own: Gradio leaves event loops open that only a server would close.
+PROGRAM = """
+import json
+from wcgan.web.demo.app import build, load_runs
+parts = build(load_runs(device="cpu")).get_config_file()["components"]
+print(json.dumps([{"kind": part["type"], **part["props"]} for part in parts], default=str))
+"""
+
+
+@pytest.fixture(scope="module")
+def components():
+    """Those of the page without runs: one generator without classes, one with, and noise of two lengths."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_fixed_z_offers_those_that_have_classes_alone(components):
+    boxes = {part.get("elem_id"): part for part in components if part["kind"] == "dropdown"}
+    assert boxes["run-sample"]["value"] == "cifar10-WC"
+    assert boxes["run-fixed-z"]["choices"] == [["digits-cWC_sa", "digits-cWC_sa"]]
+    assert boxes["run-fixed-z"]["value"] == "digits-cWC_sa"
+
+
+def test_where_no_two_share_their_noise_compare_says_what_it_needs(components):
+    assert not [part for part in components if part["kind"] == "checkboxgroup"]
+    texts = [str(part.get("value")) for part in components if part["kind"] == "html"]
+    assert [text for text in texts if "Start with two or more runs, of noise of one length" in text]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "chosen"),
+    [
+        ((8, 8, 8), ["0", "1", "2"]),
+        ((32, 8, 8), ["1", "2"]),
+        ((8, 32, 8), ["0", "2"]),
+        ((8, 32), []),
+        ((8,), []),
+    ],
+)
+def test_compare_begins_with_runs_that_share_their_noise(lengths, chosen):
+    assert share_noise({str(place): sampler(noise=noise) for place, noise in enumerate(lengths)}) == chosen
