@@ -63,9 +63,10 @@ def sample(
     from wcgan.experiments.grids import write_grid
     from wcgan.train import load_generator
     from wcgan.train.images import write_images
-    from wcgan.train.shipped import shipped
+    from wcgan.train.shipped import find_run, shipped
 
-    source, place = run or shipped(), run or Path()
+    source = shipped() if run is None else find_run(run)
+    place = source if source == run else Path()  # nothing is written among the shipped generators
     try:
         wanted = None if classes is None else [int(c) for c in classes.split(",")]
     except ValueError:
