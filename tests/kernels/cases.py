@@ -7,6 +7,7 @@ for several products, and cut where others round.
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import NamedTuple
 
@@ -156,3 +157,24 @@ def check_mapped(
     # Over the whole batch, the roundings of a row's many terms do not add up in one direction.
     allowed = precision.maps * torch.maximum(square.sum().sqrt(), expected.norm()) + slip * reach.norm()
     assert (out.double() - expected).norm() <= allowed + rounding * expected.norm(), "map, in the mean of squares"
+
+
+def make_symmetric(count: int, p: int, condition: float, device: str = "cpu") -> Tensor:
+    """Fresh symmetric matrices `(count, p, p)` with eigenvalues from 1 down to 1 / condition, in float32."""
+    vectors = torch.linalg.qr(torch.randn(count, p, p, dtype=torch.float64, device=device)).Q
+    values = torch.logspace(0, -math.log10(condition), p, dtype=torch.float64, device=device)
+    matrix = (vectors * values) @ vectors.mT
+    return ((matrix + matrix.mT) / 2).float()
+
+
+def check_eigen(kernels: ModuleType, matrix: Tensor) -> None:
+    """Orthogonal vectors that turn the matrix into its eigenvalues, up to a rounding a rotation of a row."""
+    values, vectors = (part.double() for part in kernels.eigen(matrix))
+    p = matrix.shape[-1]
+    bound = 8 * p * 2**-23  # about eight sweeps
+    eye = torch.eye(p, dtype=torch.float64, device=matrix.device)
+    size = matrix.double().norm(dim=(-2, -1), keepdim=True)
+    assert (vectors.mT @ vectors - eye).abs().max() <= bound
+    assert bool((((vectors * values.unsqueeze(-2)) @ vectors.mT - matrix.double()).abs() <= bound * size).all())
+    expected = torch.linalg.eigvalsh(matrix.double())
+    assert bool(((values.sort(-1).values - expected).abs() <= bound * size.squeeze(-1)).all())

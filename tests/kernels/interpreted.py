@@ -7,9 +7,19 @@ import types
 
 import pytest
 import torch
-from tests.kernels.cases import LAYOUTS, check_cross, check_mapped, check_maps, check_moments, make_batch
+from tests.kernels.cases import (
+    LAYOUTS,
+    check_cross,
+    check_eigen,
+    check_mapped,
+    check_maps,
+    check_moments,
+    make_batch,
+    make_symmetric,
+)
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
+jacobi = pytest.importorskip("wcgan.kernels.jacobi", reason="Triton is not installed")
 
 SHAPES = [(4, 1, 3), (2, 3, 64), (6, 20, 9)]
 PRECISIONS = ["float32", "float16", "float16 for bfloat16"]
@@ -120,3 +130,15 @@ def test_a_rectifier_keeps_nan():
     out = torch.zeros_like(x)
     batch.apply_maps(out, torch.zeros(1, 3), [(x, torch.randn(1, 3, 3), None)], None, relu=True)
     assert torch.equal(out.isnan(), x.isnan().any(1, keepdim=True).expand_as(x))
+
+
+@pytest.mark.parametrize(("p", "condition"), [(1, 1.0), (2, 10.0), (5, 1e3), (16, 1e3)])
+def test_eigenvalues(p, condition):
+    check_eigen(jacobi, make_symmetric(3, p, condition))
+
+
+def test_eigenvalues_that_coincide_and_matrices_that_are_diagonal():
+    check_eigen(jacobi, torch.eye(5).expand(2, 5, 5))
+    check_eigen(jacobi, torch.diag(torch.tensor([3.0, -1.0, 0.0])).unsqueeze(0))
+    check_eigen(jacobi, torch.ones(1, 4, 4))
+    check_eigen(jacobi, torch.zeros(1, 3, 3))

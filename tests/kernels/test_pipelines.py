@@ -17,6 +17,7 @@ from triton.compiler import ASTSource  # noqa: E402
 
 from wcgan.kernels import programs  # noqa: E402
 from wcgan.kernels.batch import OPTIONS  # noqa: E402
+from wcgan.kernels.jacobi import SWEEPS, jacobi_kernel  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16"}
@@ -102,3 +103,11 @@ def test_maps_race_with_nothing(slotted, terms, name):
     constants = {**flags, **absent, **sizes, "PRECISION": "tf32", "od": 1, "ad": 1, "bd": 1}
     options = {key: OPTIONS["map"][key] for key in ("num_warps", "num_stages")}
     assert not races(compile_for(HOPPER, programs.map_kernel, types, constants, **options))
+
+
+@pytest.mark.parametrize("rows", [2, 16, 32])
+def test_the_kernel_of_eigenvalues_compiles_and_waits_for_nothing(rows):
+    types = {"a": "*fp32", "values": "*fp32", "vectors": "*fp32"}
+    text = compile_for(HOPPER, jacobi_kernel, types, {"P": rows, "SWEEPS": SWEEPS}, num_warps=1)
+    assert "tt.gather" in text
+    assert "async" not in text

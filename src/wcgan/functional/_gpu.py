@@ -49,6 +49,15 @@ def cholesky_for(covariance: Tensor, levels: tuple[float, ...]) -> ModuleType | 
     return cholesky if cholesky.supports(covariance, levels) else None
 
 
+def jacobi_for(matrix: Tensor) -> ModuleType | None:
+    """The module that finds eigenvalues without a wait for the GPU, where it takes these `(g, p, p)`; else None."""
+    if not (_state["kernels"] and matrix.is_cuda and matrix.numel()) or _import_kernels() is None:
+        return None
+    from wcgan.kernels import jacobi
+
+    return jacobi if jacobi.supports(matrix) else None
+
+
 def _is_view(x: Tensor) -> bool:
     """Whether positions can be flattened without a copy."""
     return x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)

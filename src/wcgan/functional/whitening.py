@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wcgan.functional._gpu import cholesky_for
+from wcgan.functional._gpu import cholesky_for, jacobi_for
 from wcgan.functional._registration import register, register_gradient
 
 # Where a covariance cannot be factorised, it is shrunk towards (trace / d) I by the first of these that suffices.
@@ -166,7 +166,7 @@ def _pull_back_cholesky(covariance: Tensor, w: Whitening, grad: Tensor, eps: flo
 def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening:
     finite = covariance.isfinite().all(-1).all(-1)[:, None, None]
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    values, vectors = torch.linalg.eigh(torch.where(finite, covariance, eye))
+    values, vectors = _eigen(torch.where(finite, covariance, eye))
     # Shrinkage moves the eigenvalues and leaves the eigenvectors, so that a retry costs no second factorisation.
     levels = _retry_levels(values).view(-1, 1, 1)
     mean = values.mean(-1, keepdim=True)
@@ -176,6 +176,13 @@ def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening
     roots = torch.take_along_dim(attempts, first.view(1, -1, 1), 0).squeeze(0).sqrt()
     matrix = torch.where(finite, (vectors / roots.unsqueeze(-2)) @ vectors.mT, torch.nan)
     return Whitening(matrix, levels.flatten()[first], roots, vectors.contiguous())
+
+
+def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues in any order, and their vectors in columns."""
+    fused = jacobi_for(matrix)
+    values, vectors = torch.linalg.eigh(matrix) if fused is None else fused.eigen(matrix)
+    return values, vectors
 
 
 def _pull_back_zca(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:

@@ -26,14 +26,18 @@ Inputs = TypeVar("Inputs", bound=tuple[Any, ...])
 """Tensors, None, and tuples of these."""
 Outputs = TypeVar("Outputs")
 Compute = Callable[[Inputs], Outputs]
+LARGEST_EIGEN = 32  # channels whose eigenvalues `wcgan.kernels.jacobi` finds without a wait
 WARM_UP = 3  # iterations before the recording: they compile, choose kernels, and make Adam's moments
 
 
 def hindrance(learner: Learner) -> str | None:
     """Why these networks cannot be recorded; None where nothing is known to speak against it."""
     layers = [layer for network in learner.networks.values() for layer in network.modules()]
-    if any(layer.whitening == "zca" for layer in layers if isinstance(layer, WhiteningLayer)):
-        return "ZCA whitening waits for its eigenvalues"
+    for layer in layers:
+        if isinstance(layer, WhiteningLayer) and layer.whitening == "zca":
+            size = layer.num_features // layer.groups
+            if size > LARGEST_EIGEN:
+                return f"ZCA whitening of {size} channels waits for its eigenvalues"
     return None
 
 
