@@ -23,6 +23,19 @@ TINY = (
     "train.device=cpu",
 )
 
+TINY_CLASSIFIER = (  # six iterations
+    "classifier.depth=8",
+    "classifier.width=4",
+    "train.iterations=6",
+    "train.drops=[4]",
+    "train.batch=8",
+    "train.crop=1",
+    "train.log_every=1",
+    "train.checkpoint_every=2",
+    "train.evaluate_every=3",
+    "train.device=cpu",
+)
+
 
 def tiny(iterations: int = ITERATIONS, *more: str, pictures: Path | None = None) -> tuple[str, ...]:
     """Settings of runs that take a second each; with pictures, on these in place of the digits."""

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from wcgan.experiments import PRESETS, preset
+from wcgan.experiments import CLASSIFIERS, PRESETS, preset
 from wcgan.experiments.listing import count_to_text, presets_to_lines
 from wcgan.experiments.paper import TABLES
 
@@ -15,7 +15,7 @@ SCALES = {"k": 1_000, "M": 1_000_000}
 
 def rows_of(lines):
     """Name -> the words after it, of the lines that are of presets."""
-    names = sorted(PRESETS, key=len, reverse=True)
+    names = sorted((*PRESETS, *CLASSIFIERS), key=len, reverse=True)
     found = {}
     for line in lines:
         name = next((name for name in names if line.startswith(f"{name} ")), None)
@@ -33,7 +33,7 @@ def group_of(lines, key):
 
 def test_every_preset_has_a_line_of_at_most_80_characters():
     lines = presets_to_lines()
-    assert set(rows_of(lines)) == set(PRESETS)
+    assert set(rows_of(lines)) == set(PRESETS) | set(CLASSIFIERS)
     assert max(map(len, lines)) <= 80
 
 
@@ -50,6 +50,8 @@ def test_a_line_has_iterations_images_and_the_papers_figures():
     assert rows["imagenet/cWC_sa SN + Proj. Discr."] == ["450,000", "144M", "34.36±0.67", "-", "-"]
     assert rows["fashion-mnist/cWC"] == ["20,000", "6.4M", "-", "-", "6.2"]
     assert rows["digits/cWC"] == ["1,500", "48k", "-", "-", "-"]
+    assert rows["cifar10/ResNet-32 WC"] == ["64,000", "8.192M", "7.00"]
+    assert rows["digits/ResNet-8 DBN"] == ["200", "12.8k", "-"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -67,6 +69,13 @@ def test_columns_stand_under_their_names():
         assert head.index(name) + len(name) == line.index(value) + len(value)
 
 
+def test_the_error_of_a_classifier_stands_under_its_name():
+    lines = presets_to_lines("ResNet-56 DBN")
+    (line,) = (line for line in lines if line.startswith("cifar10"))
+    for name, value in {"iterations": "64,000", "images": "8.192M", "error": "6.49"}.items():
+        assert lines[0].index(name) + len(name) == line.index(value) + len(value)
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -74,6 +83,7 @@ def test_columns_stand_under_their_names():
         ("FASHION-mnist/c", ["fashion-mnist/cBN", "fashion-mnist/cWC"]),
         ("ablation-wc", [row.preset for row in TABLES["ablation-WC"].rows]),
         ("drop", ["cifar10/cWC SN + Proj. Discr. drop"]),
+        ("resnet-", list(CLASSIFIERS)),
     ],
 )
 def test_a_text_chooses_by_name_or_table_whatever_its_case(text, names):

@@ -3,7 +3,8 @@
 from tests.reference.paper_tables import TABLES as PRINTED
 
 from wcgan.evaluate import METRICS, PROTOCOLS
-from wcgan.experiments import PRESETS, preset
+from wcgan.experiments import CLASSIFIERS, PRESETS, preset
+from wcgan.experiments.kinds import find_preset
 from wcgan.experiments.paper import MEASURES, TABLES, Row, figures_of
 
 DATASETS = {
@@ -15,7 +16,8 @@ DATASETS = {
     "Fashion-MNIST": "fashion-mnist",
     "MNIST": "mnist",
 }
-OTHERS = ("disc", "user")  # classifiers, and the judgement of people
+OTHERS = ("user",)  # the judgement of people
+DISC = "disc"  # classifiers: their networks are columns
 SOTA = "cifar-cond-and-uncond-SOTA"
 DASHES = {
     *("stl10/GP + ResNet", "stl10/WC GP + ResNet"),
@@ -30,13 +32,23 @@ def column_to_parts(column):
 
 
 def printed_rows():
-    """(Label, name of the row as in presets, columns) of every row that a GAN of the paper's own tables has."""
+    """(Label, name of the row as in presets, columns) of every row of the paper's own tables."""
     for label, rows in PRINTED.items():
         for row, columns in rows.items():
             table, name = label.split()[0], row.removesuffix(" (ours)").replace("W_zcaC", "WzcaC")
+            if table == DISC:
+                yield from classifier_rows(name, columns)
+                continue
             if table in OTHERS or (table == SOTA and name == row):  # the state of the art of others
                 continue
             yield table, name + " drop" * ((table, name) == (SOTA, "cWC SN + Proj. Discr.")), columns
+
+
+def classifier_rows(normalization, columns):
+    """ "CIFAR-10 error ResNet-32" of BN -> the row "ResNet-32 BN" with the column "CIFAR-10 error"."""
+    for column, figure in columns.items():
+        short, _, network = column.rpartition(" ")
+        yield DISC, f"{network} {normalization}", {short: figure}
 
 
 def printed_figures():
@@ -68,16 +80,17 @@ def test_there_is_one_row_for_every_row_and_dataset_of_every_table():
     datasets, expected = {}, set()
     for table, _, columns in printed_rows():
         datasets[table] = datasets.get(table, set()) | {column_to_parts(column)[0] for column in columns}
-    for table, name, _ in printed_rows():
-        expected |= {(table, f"{dataset}/{name}") for dataset in datasets[table]}
+    for table, name, columns in printed_rows():
+        own = {column_to_parts(column)[0] for column in columns} if table == DISC else datasets[table]
+        expected |= {(table, f"{dataset}/{name}") for dataset in own}  # of classifiers, dashes are no rows
     rows = [(table.label.removeprefix("tab."), row.preset) for table in TABLES.values() for row in table.rows]
     assert sorted(rows) == sorted(expected)
 
 
 def test_every_row_is_a_preset_on_its_dataset():
     rows = [row for table in TABLES.values() for row in table.rows]
-    assert {row.preset for row in rows} <= set(PRESETS)
-    assert [row.preset for row in rows if preset(row.preset).data.name != row.dataset] == []
+    assert {row.preset for row in rows} <= set(PRESETS) | set(CLASSIFIERS)
+    assert [row.preset for row in rows if find_preset(row.preset).data.name != row.dataset] == []
 
 
 def test_only_rows_that_the_paper_dashes_have_no_figure():
@@ -104,7 +117,7 @@ def test_one_run_under_two_names_has_the_same_figures():
 
 
 def test_every_measure_is_a_metric_by_a_protocol_with_as_many_images_as_its_name_says():
-    assert {metric for metric, _ in MEASURES.values()} <= set(METRICS)
+    assert {score.lower() for score, _ in MEASURES.values()} <= {*METRICS, "error"}
     assert PROTOCOLS[MEASURES["FID 5k"][1]].generated == 5_000
     assert PROTOCOLS[MEASURES["FID 10k"][1]].generated == 10_000
     assert (PROTOCOLS[MEASURES["IS"][1]].sets, PROTOCOLS[MEASURES["IS"][1]].set_size) == (10, 5_000)

@@ -28,7 +28,7 @@ def test_the_list_is_printed_line_by_line(command, tmp_path):
     ("arguments", "sentence"),
     [
         ([], "name a table"),
-        (["table8"], "unknown table 'table8'"),
+        (["table9"], "unknown table 'table9'"),
         (["table3", "--rows", "cWC"], "ablation-WC has no row 'cWC'"),
         (["digits", "--scale", "2"], "--scale must be more than 0 and at most 1, got 2.0"),
         (["digits", "--seeds", "0"], "--seeds must be at least 1, got 0"),

@@ -8,9 +8,10 @@ from tests.experiments.cases import tiny
 from tests.reference.paper_tables import FIGURES_IN_ORDER, TABLES_IN_ORDER
 
 from wcgan.experiments import EXPERIMENTS, plan_table, preset
+from wcgan.experiments.kinds import shorten
 from wcgan.experiments.listing import tables_to_lines
 from wcgan.experiments.paper import TABLES
-from wcgan.experiments.tables import choose_rows, find_table, folders_of, read_options, shorten, write_options
+from wcgan.experiments.tables import choose_rows, find_table, folders_of, read_options, write_options
 from wcgan.norm import VARIANTS
 from wcgan.train import new_run
 
@@ -42,13 +43,14 @@ def test_every_number_is_the_place_of_its_caption_in_the_paper():
         *((name, "ablation-WC") for name in ("table3", "Table 3", "TABLE3", "ablation-wc")),
         *((name, "convergence") for name in ("figure2", "Figure 2")),
         ("table13", "mnist"),
+        ("table8", "classification"),
     ],
 )
 def test_a_table_is_found_by_its_name_and_by_its_place(name, key):
     assert find_table(name) == key
 
 
-@pytest.mark.parametrize(("name", "near"), [("table8", "table"), ("figure3", "figure2"), ("ablations", "ablation-")])
+@pytest.mark.parametrize(("name", "near"), [("table9", "table"), ("figure3", "figure2"), ("ablations", "ablation-")])
 def test_an_unknown_table_is_said_with_the_nearest(name, near):
     with pytest.raises(ValueError, match=rf"unknown table '{name}'; `wcgan reproduce --list` .* nearest are .*{near}"):
         find_table(name)

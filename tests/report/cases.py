@@ -82,6 +82,31 @@ def published(iteration: int, name: str = "paper-10k", seed: int = 0, **scores: 
     return {"kind": "evaluation", "iteration": iteration, **scores, "protocol": {**protocol, "std": deviations}}
 
 
+def classifier_config(normalization: str = "WC", iterations: int = 1000, **train: Any) -> dict[str, Any]:
+    network = {"depth": 32, "width": 16, "normalization": normalization, "where": "first", "channels": 3, "classes": 10}
+    return {
+        "data": {"name": "cifar10", "folder": None, "resolution": None, "strict": False},
+        "classifier": {**network, "options": {}},
+        "train": {"iterations": iterations, "batch": 128, "seed": 0, "drops": [500, 750], **train},
+        "preset": f"cifar10/ResNet-32 {normalization}",
+    }
+
+
+def classifier_records(error: float = 7.0, until: int = 1000) -> list[dict[str, Any]]:
+    """A classifier's training, 50 iterations a second, its last error as given."""
+    records = [event(0, "started", device="NVIDIA H200", commit="1a2b3c4d5e")]
+    for i in range(100, until + 1, 100):
+        left = 1 - i / until
+        losses = {"loss/training": 0.01 + 2 * left, "error/training": 60 * left}
+        records.append({"kind": "train", "iteration": i, **losses, "images": i * 128, "seconds": i / 50})
+        records[-1]["iterations_per_second"] = 50.0
+        reference = {"dataset": "cifar10", "split": "test", "images": 10_000, "of": 10_000}
+        scores = {"error": error + 50 * left, "loss/test": 0.3 + 2 * left}
+        protocol = {"name": "test split", "reference": reference}
+        records.append({"kind": "evaluation", "iteration": i, **scores, "protocol": protocol, "seconds": 0.2})
+    return [*records, event(until, "finished")]
+
+
 def event(iteration: int, what: str, **values: Any) -> dict[str, Any]:
     time = "2026-01-01T00:00:00+00:00"
     return {"kind": "event", "iteration": iteration, "what": what, "time": time, **values}

@@ -1,7 +1,16 @@
 """The pages in a real browser: on a laptop and on a phone, light and dark."""
 
 import pytest
-from tests.report.cases import config, evaluations, event, published, training, write_run
+from tests.report.cases import (
+    classifier_config,
+    classifier_records,
+    config,
+    evaluations,
+    event,
+    published,
+    training,
+    write_run,
+)
 
 from wcgan.experiments.paper import TABLES
 from wcgan.report import write_report, write_table
@@ -21,7 +30,7 @@ SMALL = """() => [...document.querySelectorAll('td, th, p, li, figcaption, summa
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A comparison of two configs with two seeds each, and a table with them among its rows."""
+    """A comparison of two configs with two seeds each, a table with them among its rows, and one of classifiers."""
     folder, table = tmp_path_factory.mktemp("pages"), TABLES["unconditional"]
     runs = {}
     for style, row in enumerate(table.rows[:2]):
@@ -33,7 +42,18 @@ def pages(tmp_path_factory):
             settings = config(("BN", "WC")[style], seed=seed)
             runs[row.preset].append(write_run(folder / row.preset / f"seed-{seed}", settings, records))
     page = write_report([run for own in runs.values() for run in own], folder / "compare.html")
-    return {"compare": page, "table": write_table(table, runs, folder, 0.1, ["Narrower."])["html"]}
+    classifiers = {
+        f"cifar10/ResNet-32 {name}": [
+            write_run(folder / name / f"seed-{s}", classifier_config(name, seed=s), classifier_records(7 + s / 9), ())
+            for s in (0, 1)
+        ]
+        for name in ("BN", "WC")
+    }
+    return {
+        "compare": page,
+        "table": write_table(table, runs, folder, 0.1, ["Narrower."])["html"],
+        "classifiers": write_table(TABLES["classification"], classifiers, folder / "classification")["html"],
+    }
 
 
 @pytest.fixture
@@ -55,7 +75,7 @@ def opened(browser, pages):
         context.close()
 
 
-@pytest.mark.parametrize("name", ["compare", "table"])
+@pytest.mark.parametrize("name", ["compare", "table", "classifiers"])
 @pytest.mark.parametrize("width", [1280, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overlaps_sticks_out_or_is_too_small(opened, name, width, scheme):

@@ -2,6 +2,14 @@
 
 from wcgan.experiments.bars import progress_bars
 from wcgan.experiments.burst import estimate
+from wcgan.experiments.classification import (
+    configure_classifier,
+    dry_run_classifiers,
+    folder_to_runs,
+    go_on_with_classifiers,
+    start_classifiers,
+)
+from wcgan.experiments.classifiers import CLASSIFIERS, classifier_to_name
 from wcgan.experiments.evaluation import Evaluation, EvaluationConfig, evaluate
 from wcgan.experiments.measurements import MEASUREMENTS
 from wcgan.experiments.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
@@ -10,6 +18,7 @@ from wcgan.experiments.tables import EXPERIMENTS, Reproduction, default_folder, 
 from wcgan.experiments.training import dry_run, go_on, start
 
 __all__ = [
+    "CLASSIFIERS",
     "DEFAULT",
     "EXPERIMENTS",
     "MEASUREMENTS",
@@ -18,12 +27,17 @@ __all__ = [
     "EvaluationConfig",
     "Reproduction",
     "Result",
+    "classifier_to_name",
     "configure",
+    "configure_classifier",
     "default_folder",
     "dry_run",
+    "dry_run_classifiers",
     "estimate",
     "evaluate",
+    "folder_to_runs",
     "go_on",
+    "go_on_with_classifiers",
     "plan_table",
     "preset",
     "preset_to_folder",
@@ -31,4 +45,5 @@ __all__ = [
     "rebuild",
     "reproduce",
     "start",
+    "start_classifiers",
 ]

@@ -98,7 +98,7 @@ def _estimate_row(runs: Sequence[PlannedRun], looker: Looker) -> Estimate:
             burst = measure_burst(config, looker)
             small = any(other_number_of_images(config, protocol) is not None for protocol in runs[0].row.protocols)
         else:
-            burst, small = measure_classifier(config), True
+            burst, small = measure_classifier(config), False
     except (ValueError, ImportError, OSError) as error:
         return replace(nothing, missing=str(error))
     return runs_to_estimate(runs, looker, burst, small)
@@ -113,8 +113,7 @@ def runs_to_estimate(
         runs: one for each seed.
         looker: what looks at the images.
         burst: of their config; None for one that takes nothing.
-        small: whether there are fewer real images than the protocols have, or none to be compared with: training's
-            evaluation is then all there is.
+        small: whether there are fewer real images than the protocols have: training's evaluation is then all there is.
     """
     standings = [run_to_standing(run, looker) for run in runs]
     left = [(r, s) for r, s in zip(runs, standings, strict=True) if s.state not in ("done", "diverged")]
@@ -150,19 +149,20 @@ def measure_burst(config: Config, looker: Looker, seconds: float = SECONDS) -> B
 
 
 def measure_classifier(config: ClassifyConfig, seconds: float = SECONDS) -> Burst:
-    """Trains a classifier for a few seconds, tests it once, and writes one checkpoint into a temporary folder."""
+    """Trains a classifier for a few seconds, tests a few images, and writes one checkpoint into a temporary folder."""
     hardware, (training, test) = find_hardware(config.train), load_splits(config)
     config, device = fit_classifier(config, training), hardware.device
     training, test = dataset_on(training, device), dataset_on(test, device)
     pupil = build_pupil(config, training.images, device, hardware.channels_last)
     step = make_step([pupil], [LabelledBatches(training, config.train, device)], hardware, Silence())
     per_iteration = _time_warm(step, device, seconds)
-    per_test = _time(lambda _: examine(pupil, test, device), device, 0.0)
+    few = replace(test, images=test.images[:CHUNK], labels=None if test.labels is None else test.labels[:CHUNK])
+    per_image = _time(lambda _: examine(pupil, few, device), device, seconds) / len(few)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
         save(pupil_to_task(pupil, config, training, test, run, device, Rank()), 0, 0.0)
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
-        return Burst(per_iteration, per_test / len(test), checkpoint, 0, len(test))
+        return Burst(per_iteration, per_image, checkpoint, 0, len(test))
 
 
 def _time_warm(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
@@ -204,7 +204,8 @@ def _seconds(run: PlannedRun, reached: int, burst: Burst, looker: Looker, small:
     every = train.evaluate_every or train.iterations
     evaluations = -(-train.iterations // every) - reached // every  # the last one wherever it falls
     images = evaluations * (train.evaluate_images if isinstance(train, TrainConfig) else burst.test_images)
-    missing = {} if small else missing_figures(run, looker, Run(run.folder).lines())
+    measured = small or not isinstance(train, TrainConfig)  # a classifier has no evaluation but training's
+    missing = {} if measured else missing_figures(run, looker, Run(run.folder).lines())
     for name, metrics in missing.items():
         protocol = find_protocol(name)
         images += protocol_to_plan(protocol, protocol.reference or 0, metrics=metrics).images(metrics)

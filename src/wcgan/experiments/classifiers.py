@@ -9,7 +9,6 @@ from wcgan.experiments.paper import TABLES
 from wcgan.nets import ClassifierConfig
 from wcgan.train.config import DataConfig
 
-DEFAULT_CLASSIFIER = "digits/ResNet-8 WC"
 _DIGITS = ("BN", "WC", "DBN", "IterNorm")
 _WARM_UP = {110: 400}  # He et al.: without it, the deepest network does not begin to learn
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from wcgan.experiments.classification import classifier_preset
+from wcgan.experiments.classifiers import CLASSIFIERS
 from wcgan.experiments.measurements import MEASUREMENTS
-from wcgan.experiments.paper import TABLES, Figure, figures_of
+from wcgan.experiments.paper import TABLES, Figure, Table, figures_of
 from wcgan.experiments.presets import PRESETS, preset
 from wcgan.experiments.tables import EXPERIMENTS
-
-_HEAD = f"{'preset':33}iterations images  {'IS':>10}  FID 5k  FID 10k"
-_FOOT = "images: real ones that the discriminator is shown; IS and FID: the paper's"
+from wcgan.train.config import LoopConfig
 
 
 def presets_to_lines(text: str = "") -> list[str]:
@@ -20,17 +23,10 @@ def presets_to_lines(text: str = "") -> list[str]:
     Raises:
         ValueError: where there is none.
     """
-    in_tables = {row.preset for table in TABLES.values() for row in table.rows}
-    groups = {"In no table of results": [name for name in PRESETS if name not in in_tables]}
-    groups |= {f"{table.title} ({key})": [row.preset for row in table.rows] for key, table in TABLES.items()}
-    lines = [_HEAD]
-    for title, names in groups.items():
-        found = names if text.lower() in title.lower() else [name for name in names if text.lower() in name.lower()]
-        if found:
-            lines += ["", title, *map(_preset_to_line, found)]
-    if len(lines) == 1:
+    lines = [*_section_to_lines(_GANS, text), *_section_to_lines(_CLASSIFIERS, text)]
+    if not lines:
         raise ValueError(f"no preset has {text!r} in its name or its table's; `wcgan presets` lists them all")
-    return [*lines, "", _FOOT]
+    return lines[:-1]
 
 
 def tables_to_lines() -> list[str]:
@@ -48,12 +44,45 @@ def tables_to_lines() -> list[str]:
     return [f"{key:18}{place:10}{title}" for key, (place, title) in (tables | others).items()]
 
 
-def _preset_to_line(name: str) -> str:
+@dataclass(frozen=True)
+class _Section:
+    """Presets of one kind."""
+
+    names: Collection[str]
+    tables: Mapping[str, Table]
+    head: str
+    foot: str
+    to_line: Callable[[str], str]
+
+
+def _section_to_lines(section: _Section, text: str) -> list[str]:
+    """Head, presets by table, foot, and an empty line; nothing where no preset has the text."""
+    in_tables = {row.preset for table in section.tables.values() for row in table.rows}
+    groups = {"In no table of results": [name for name in section.names if name not in in_tables]}
+    groups |= {f"{table.title} ({key})": [row.preset for row in table.rows] for key, table in section.tables.items()}
+    lines: list[str] = []
+    for title, names in groups.items():
+        found = names if text.lower() in title.lower() else [name for name in names if text.lower() in name.lower()]
+        if found:
+            lines += ["", title, *map(section.to_line, found)]
+    return [section.head, *lines, "", section.foot, ""] if lines else []
+
+
+def _gan_to_line(name: str) -> str:
     train, figures = preset(name).train, figures_of(name)
-    images = count_to_text(train.iterations * train.critic_steps * train.batch)
     score = _score_to_text(figures.get("IS"))
     near, far = (str(figures[column][0]) if column in figures else "-" for column in ("FID 5k", "FID 10k"))
-    return f"{name:35} {train.iterations:7,}  {images:>5}  {score:>10}  {near:>6}  {far:>7}"
+    return f"{_cost(name, train, train.critic_steps * train.batch)}  {score:>10}  {near:>6}  {far:>7}"
+
+
+def _classifier_to_line(name: str) -> str:
+    train = classifier_preset(name).train
+    return f"{_cost(name, train, train.batch)}  {_score_to_text(figures_of(name).get('error')):>10}"
+
+
+def _cost(name: str, train: LoopConfig, images: int) -> str:
+    """A preset, its iterations and its images, of which each iteration takes some."""
+    return f"{name:35} {train.iterations:7,} {count_to_text(train.iterations * images):>6}"
 
 
 def count_to_text(count: int) -> str:
@@ -71,3 +100,19 @@ def _score_to_text(figure: Figure | None) -> str:
         return "-"
     mean, std = figure
     return f"{mean:.2f}" if std is None else f"{mean:.2f}±{std:.2f}"
+
+
+_GANS = _Section(
+    PRESETS,
+    {key: table for key, table in TABLES.items() if not table.classifiers},
+    f"{'preset':33}iterations images  {'IS':>10}  FID 5k  FID 10k",
+    "images: real ones that the discriminator is shown; IS and FID: the paper's",
+    _gan_to_line,
+)
+_CLASSIFIERS = _Section(
+    CLASSIFIERS,
+    {key: table for key, table in TABLES.items() if table.classifiers},
+    f"{'classifier':33}iterations images  {'error':>10}",
+    "images: those that the classifier is shown; error: the paper's, in percent",
+    _classifier_to_line,
+)

@@ -35,7 +35,8 @@ def make_grids(out: Path, settings: Sequence[str], say: Callable[[str], None]) -
     """
     if settings:
         raise ValueError(f"grids are of runs as they were trained: leave out --set {settings[0]}")
-    runs = [run for key in EXPERIMENTS for folders in folders_of(key, out).values() for run in folders]
+    keys = [key for key, table in EXPERIMENTS.items() if not table.classifiers]
+    runs = [run for key in keys for folders in folders_of(key, out).values() for run in folders]
     trained = [run for run in dict.fromkeys(runs) if any((run / "checkpoints").glob("*.safetensors"))]
     if not trained:
         raise ValueError(f"{out} holds no run with a checkpoint: make a table first, such as `wcgan reproduce digits`")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from wcgan.experiments.classifiers import CLASSIFIERS
 from wcgan.experiments.paper import TABLES
 from wcgan.nets import ARCHITECTURES, DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
@@ -124,7 +125,8 @@ def row_to_config(name: str) -> Config:
     )
 
 
-_ROWS = (*(row.preset for table in TABLES.values() for row in table.rows), *ARCHITECTURES)
+_GANS = (table for table in TABLES.values() if not table.classifiers)
+_ROWS = (*(row.preset for table in _GANS for row in table.rows), *ARCHITECTURES)
 PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
     **{name: (lambda name=name: row_to_config(name)) for name in _ROWS},  # type: ignore[misc]
@@ -140,6 +142,8 @@ def configure(name: str, data: str | None = None, strict: bool = False, settings
 
 def preset(name: str) -> Config:
     """A preset's config, by its name."""
+    if name in CLASSIFIERS:
+        raise ValueError(f'{name!r} is a classifier\'s preset: wcgan classify "{name}"')
     if name not in PRESETS:
         near = ", ".join(get_close_matches(name, PRESETS, cutoff=0))
         raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")

@@ -12,7 +12,7 @@ from wcgan.experiments.board import Show, board_for
 from wcgan.experiments.cluster import connected, import_ray, run_on_cluster
 from wcgan.experiments.finishing import Ending, finish_run, run_to_ending
 from wcgan.experiments.paper import Table
-from wcgan.experiments.standing import find_looker
+from wcgan.experiments.standing import find_looker, looker_to_notes
 from wcgan.experiments.tables import (
     EXPERIMENTS,
     PlannedRun,
@@ -64,7 +64,7 @@ def reproduce(
     if gpus_per_run is not None and not 0 < gpus_per_run <= 1:
         raise ValueError(f"--gpus-per-run must be more than 0 and at most 1, got {gpus_per_run}")
     looker, module = find_looker(), None if ray is None else import_ray()
-    notes = [looker.note] if looker.note else []
+    notes = looker_to_notes(looker, plan)
     if ray is not None and module is None:
         notes.append("Ray is not installed (pip install 'wcgan[cluster]'): the runs go one after another.")
     write_options(plan)

@@ -10,11 +10,13 @@ from typing import Any
 
 from wcgan.evaluate import PROTOCOLS, Protocol, load_inception, plan_name_of
 from wcgan.evaluate.inception import VARIABLE
-from wcgan.experiments.tables import PlannedRun
+from wcgan.experiments.tables import PlannedRun, Reproduction
+from wcgan.train.config import Config
 from wcgan.train.run import Run
 
 Record = dict[str, Any]
 NAMES = {"inception": "{}", "classifier": "{}(classifier)"}  # a figure's name, by what looks at the images
+FIGURES = ("IS", "FID", "error")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ def _inception(file: str) -> Looker:
     return Looker("inception", load_inception(device="cpu").classes is not None)
 
 
+def looker_to_notes(looker: Looker, plan: Reproduction) -> list[str]:
+    """What a reader of a table must know; nothing looks at the images of classifiers."""
+    return [looker.note] if looker.note and not plan.table.classifiers else []
+
+
 def run_to_standing(planned: PlannedRun, looker: Looker) -> Standing:
     """From the files of its folder alone."""
     lines = Run(planned.folder).lines()
@@ -86,7 +93,9 @@ def missing_figures(planned: PlannedRun, looker: Looker, lines: Sequence[Record]
 
 
 def _is_measured(planned: PlannedRun, looker: Looker, measured: Sequence[Record], metric: str, protocol: str) -> bool:
-    """By Inception, or by the classifier where only that can look."""
+    """By Inception, or by the classifier where only that can look; of a classifier, in its training."""
+    if not isinstance(planned.config, Config):
+        return any(metric in line for line in measured)
     names = [NAMES[features].format(metric.upper()) for features in dict.fromkeys(("inception", looker.features))]
     images = planned.config.train.evaluate_images
     return any(
@@ -110,5 +119,5 @@ def _figures_to_words(lines: Sequence[Record]) -> str:
     found: dict[str, float] = {}
     for line in lines:
         if line["kind"] == "evaluation":
-            found |= {name: value for name, value in line.items() if name.startswith(("IS", "FID"))}
+            found |= {name: value for name, value in line.items() if name.startswith(FIGURES)}
     return ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), reverse=True))

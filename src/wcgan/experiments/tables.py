@@ -9,14 +9,12 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+from wcgan.experiments.kinds import RunConfig, check_run, find_preset, shorten, with_train
 from wcgan.experiments.paper import TABLES, Row, Table
-from wcgan.experiments.presets import preset, preset_to_folder
-from wcgan.experiments.training import load_data
+from wcgan.experiments.presets import preset_to_folder
 from wcgan.norm import VARIANTS
 from wcgan.train.checkpoint import write_atomically
-from wcgan.train.config import Config, config_to_yaml, override
-from wcgan.train.fitting import fit_config
-from wcgan.train.run import Run, resumed_run
+from wcgan.train.config import config_to_yaml, override
 
 _CONVERGENCE = ("GP + ResNet", "WC GP + ResNet", "SN + ResNet", "WC SN + ResNet")
 EXPERIMENTS: dict[str, Table] = {
@@ -44,7 +42,6 @@ EXPERIMENTS: dict[str, Table] = {
     ),
     "digits": Table("", "Every variant on the embedded digits", tuple(Row(f"digits/{name}") for name in VARIANTS)),
 }
-_SCHEDULE = ("iterations", "drop_at", "evaluate_every", "conditioning_every", "sample_every", "checkpoint_every")
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class PlannedRun:
 
     row: Row
     seed: int
-    config: Config
+    config: RunConfig
     folder: Path
 
     @property
@@ -114,21 +111,6 @@ def choose_rows(key: str, wanted: Sequence[str] = ()) -> tuple[Row, ...]:
     )
 
 
-def shorten(config: Config, scale: float) -> Config:
-    """A config with every length of its schedule multiplied; none that is not 0 becomes less than 1.
-
-    Example:
-        >>> shorten(preset("cifar10/cWC SN + Proj. Discr. drop"), 0.1).train.drop_at
-        3000
-    """
-    if not 0 < scale <= 1:
-        raise ValueError(f"--scale must be more than 0 and at most 1, got {scale}")
-    lengths = {name: getattr(config.train, name) for name in _SCHEDULE}
-    return replace(
-        config, train=replace(config.train, **{k: max(1, round(v * scale)) for k, v in lengths.items() if v})
-    )
-
-
 def default_folder(scale: float) -> Path:
     """Shortened runs and full ones lie apart.
 
@@ -172,7 +154,7 @@ def plan_table(
         home, origin = _homes()[key, row.preset]
         config = override(shorten(_unscaled(home, origin), scale), settings)
         for seed in range(count):
-            seeded = replace(config, train=replace(config.train, seed=seed))
+            seeded = with_train(config, seed=seed)
             runs.append(PlannedRun(row, seed, seeded, out / home / preset_to_folder(origin) / f"seed-{seed}"))
     plan = Reproduction(key, tuple(sorted(runs, key=lambda run: run.seed)), out, scale, tuple(settings))
     _check_folder(plan)
@@ -223,11 +205,10 @@ def _homes() -> dict[tuple[str, str], tuple[str, str]]:
     return homes
 
 
-def _unscaled(key: str, name: str) -> Config:
-    config = preset(name)
+def _unscaled(key: str, name: str) -> RunConfig:
     table = EXPERIMENTS[key]
-    train = replace(config.train, evaluate_every=table.evaluate_every, conditioning_every=table.conditioning_every)
-    return replace(config, train=train)
+    config = with_train(find_preset(name), evaluate_every=table.evaluate_every)
+    return config if table.classifiers else with_train(config, conditioning_every=table.conditioning_every)
 
 
 def _check_folder(plan: Reproduction) -> None:
@@ -238,5 +219,4 @@ def _check_folder(plan: Reproduction) -> None:
             sets = "".join(f" --set {setting}" for setting in settings)
             raise ValueError(f"{plan.folder} was begun with --scale {scale:g}{sets}: say that, or name another --out")
     for run in plan.runs:
-        if (run.folder / "config.yaml").is_file() and Run(run.folder).config() != run.config:
-            resumed_run(run.folder, fit_config(run.config, load_data(run.config)))  # says what differs
+        check_run(run.config, run.folder)

@@ -2,7 +2,7 @@
 
 from wcgan.report.page import write_report
 from wcgan.report.reading import read_runs
-from wcgan.report.scores import runs_to_rows, scores_to_rows
+from wcgan.report.scores import runs_to_error, runs_to_rows, scores_to_rows
 from wcgan.report.tables import write_table
 
-__all__ = ["read_runs", "runs_to_rows", "scores_to_rows", "write_report", "write_table"]
+__all__ = ["read_runs", "runs_to_error", "runs_to_rows", "scores_to_rows", "write_report", "write_table"]

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from wcgan.evaluate import plan_name_of
-from wcgan.report.figures import is_number, number, percent
+from wcgan.report.figures import hundredths, is_number, number, percent
 from wcgan.report.protocols import plain
 from wcgan.report.reading import Record, RunRecord, protocol_key
 
 _NO_SCORES = {"kind", "iteration", "seconds", "protocol"}
+_LOSS = "loss/"
+_SHARES = {"accuracy": percent, "error": hundredths}
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ def score_to_label(score: Score, scores: Sequence[Score]) -> str:
 
 def is_lower_better(name: str) -> bool | None:
     """Which way a score improves; None where its name does not tell."""
-    kind = re.split(r"[ (,]", name)[0].lower()
-    if kind in ("fid", "kid"):
+    kind = re.split(r"[ (,/]", name)[0].lower()
+    if kind in ("fid", "kid", "error"):
         return True
     return False if kind in ("is", "accuracy", "precision", "recall") else None
 
@@ -80,9 +82,10 @@ def deviation_of(evaluation: Record, name: str) -> float | None:
 
 def figure_to_text(name: str, value: float | None, deviation: float | None = None) -> str:
     """A score's value as a person reads it: shares in percent, other scores as numbers."""
-    write = percent if name.startswith("accuracy") else number
-    spread = percent(deviation) if write is percent else number(deviation, 2)
-    return write(value) if deviation is None else f"{write(value)} \u00b1 {spread}"
+    write = next((write for kind, write in _SHARES.items() if name.startswith(kind)), None)
+    if write is not None:
+        return write(value) if deviation is None else f"{write(value)} \u00b1 {write(deviation)}"
+    return number(value) if deviation is None else f"{number(value)} \u00b1 {number(deviation, 2)}"
 
 
 def best_runs(runs: Sequence[RunRecord], score: Score) -> set[int]:
@@ -129,7 +132,8 @@ def flattened(config: Record, path: str = "") -> dict[str, Any]:
 
 
 def _scores(evaluation: Record) -> list[Score]:
-    names = [name for name, value in evaluation.items() if name not in _NO_SCORES and is_number(value)]
+    numbers = [name for name, value in evaluation.items() if name not in _NO_SCORES and is_number(value)]
+    names = [name for name in numbers if not name.startswith(_LOSS)]
     return [Score(name, _protocol_name(evaluation, name)) for name in names]
 
 

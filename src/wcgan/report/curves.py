@@ -44,8 +44,9 @@ def groups_to_curves(groups: Sequence[Group]) -> Markup:
             SWITCH if any(_has_time(run) for run in runs) else "",
             tag("p", BANDS, class_="note soft") if several else "",
             _scores(groups, runs),
-            _values(groups, "Losses", "loss/", lambda run: run.training)
+            _values(groups, "Losses", "loss/", lambda run: (*run.training, *run.evaluations))
             or empty("Losses", "No iteration has been written down yet."),
+            _values(groups, "Error on the training images", "error/", lambda run: run.training),
             _values(groups, "Conditioning of the generator", "condition", lambda run: run.conditioning),
         ]
     )
@@ -121,7 +122,8 @@ def _chart(title: str, key: str, groups: Sequence[Group], curve_of: Callable[[Ru
         for style, (group, own) in enumerate(zip(groups, curves, strict=True))
         if any(own)
     ]
-    note = " (log scale)" if is_logarithmic(drawn) else ""
+    note = ", in percent" if key.startswith("error") else ""
+    note += " (log scale)" if is_logarithmic(drawn) else ""
     legend = tag("ul", *(tag("li", swatch(s.style), s.label) for s in drawn), class_="legend")
     heading = tag("h3", title, direction(key), tag("span", note, class_="soft direction") if note else "")
     charts = [tag("div", series_to_svg(title, drawn), class_="over-iterations"), _over_time(title, groups, curves)]
@@ -166,11 +168,13 @@ def _title(key: str) -> str:
     """The name of a chart.
 
     Example:
-        >>> _title("loss/generator"), _title("condition/median")
-        ('Generator loss', 'Condition: median')
+        >>> _title("loss/generator"), _title("error/training"), _title("condition/median")
+        ('Generator loss', 'Training error', 'Condition: median')
     """
     kind, _, name = key.partition("/")
-    return f"{name.capitalize()} loss" if kind == "loss" else f"{kind.capitalize()}: {name.replace('_', ' ')}"
+    if kind in ("loss", "error"):
+        return f"{name.capitalize()} {kind}"
+    return f"{kind.capitalize()}: {name.replace('_', ' ')}"
 
 
 def _has_time(run: RunRecord) -> bool:

@@ -52,6 +52,16 @@ def percent(value: Any) -> str:
     return f"{100 * value:.1f}%".replace("-", "\u2212") if is_number(value) and math.isfinite(value) else number(value)
 
 
+def hundredths(value: Any) -> str:
+    """A share that is in percent already, as classification errors are reported.
+
+    Example:
+        >>> hundredths(7.0), hundredths(-0.314)
+        ('7.00%', '\u22120.31%')
+    """
+    return f"{value:.2f}%".replace("-", "\u2212") if is_number(value) and math.isfinite(value) else number(value)
+
+
 def duration(seconds: Any) -> str:
     """A time span.
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from wcgan.report.figures import is_number
-from wcgan.report.rows import DASH, FACTS, Column, Entry, Results, TableRow, difference_to_text, figure_to_text
+from wcgan.report.rows import DASH, Column, Entry, Results, TableRow, difference_to_text, paper_to_text
 
 Head = tuple[str, tuple[str, ...]]
 """A column's name, and the names of those below it."""
@@ -43,7 +43,7 @@ _LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
 def results_to_heads(results: Results) -> list[Head]:
     """The columns' heads: each with the names of those below it, where it has several."""
     scores: list[Head] = [(c.label, ("paper", "ours", "difference") if c.paper else ()) for c in results.columns]
-    return [("Row", ()), *scores, *((name, ()) for name in FACTS)]
+    return [("Row", ()), *scores, *((name, ()) for name in results.facts)]
 
 
 def row_to_cells(row: TableRow, results: Results) -> list[str]:
@@ -51,9 +51,9 @@ def row_to_cells(row: TableRow, results: Results) -> list[str]:
     cells = [row.preset]
     for column, entry in zip(results.columns, row.entries, strict=True):
         ours = entry.ours.text if entry.ours else DASH
-        paper = [figure_to_text(entry.paper), ours, difference_to_text(entry.difference)]
+        paper = [paper_to_text(entry.paper, column.score.name), ours, difference_to_text(entry.difference)]
         cells += paper if column.paper else [ours]
-    return [*cells, *(row.facts[name] for name in FACTS)]
+    return [*cells, *(row.facts[name] for name in results.facts)]
 
 
 @dataclass(frozen=True)

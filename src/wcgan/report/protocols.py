@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from wcgan.experiments.paper import MEASURES
 from wcgan.report.figures import is_number, number, percent
 from wcgan.report.reading import Record, protocol_key
+
+ERROR = "Error is the share of the test images that are taken for another class."
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
     parts = []
     rest = dict(protocol)
     if "name" in rest:
-        parts.append(f"{rest.pop('name')}.")
+        name = rest.pop("name")
+        parts.append(ERROR if name == MEASURES["error"][1] else f"{name}.")
     known = {key: rest.pop(key) for key in ("inception", "classifier") if isinstance(rest.get(key), dict)}
     if known and rest.get("features") == " and ".join(known):
         del rest["features"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wcgan.data.sources import SOURCES
 from wcgan.norm import VARIANTS
 
 try:
@@ -62,9 +63,17 @@ class RunRecord:
 
     @property
     def variant(self) -> str | None:
-        """The normalisation's name in the paper."""
+        """The normalisation's name in the paper; of a classifier, after that of its network."""
+        if self.classifies:
+            depth, name, where = (self.setting("classifier", key) for key in ("depth", "normalization", "where"))
+            return f"ResNet-{depth} {name}{' in all layers' if where == 'all' else ''}"
         name = self.setting("generator", "normalization")
         return None if name is None else str(name)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it is the run of a classifier, in place of a GAN."""
+        return "classifier" in self.config
 
     @property
     def conditional(self) -> bool:
@@ -91,6 +100,16 @@ class RunRecord:
     def seconds(self) -> float | None:
         """How long it has trained, evaluations on the way included."""
         return self.training[-1].get("seconds") if self.training else None
+
+    @property
+    def epochs(self) -> list[float]:
+        """Seconds that a pass over the training images would take, at each line that says how fast it went.
+
+        Empty where the number of images is not known, as that of a folder's.
+        """
+        source, batch = SOURCES.get(str(self.setting("data", "name"))), self.setting("train", "batch")
+        rates = [record.get("iterations_per_second") for record in self.training]
+        return [source.counts["train"] / batch / rate for rate in rates if source and batch and rate]
 
     @property
     def machines(self) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wcgan.evaluate import PROTOCOLS
 from wcgan.experiments.paper import MEASURES, Figure, Table
-from wcgan.report.comparison import Score, last_evaluations, runs_to_scores, score_to_label
+from wcgan.report.comparison import Score, figure_to_text, last_evaluations, runs_to_scores, score_to_label
 from wcgan.report.figures import duration, is_number, number
 from wcgan.report.protocols import evaluations_to_protocols
 from wcgan.report.reading import RunRecord, protocol_key
@@ -16,6 +17,8 @@ from wcgan.report.seeds import Measured, measure
 
 DASH = "\u2013"
 FACTS = ("Seeds", "Iterations", "Protocol", "Time", "Hardware", "Commit")
+EPOCH = "s / epoch"
+CLASSIFIER_FACTS = ("Seeds", "Iterations", "Protocol", "Time", EPOCH, "Hardware", "Commit")
 RULE = "Ours is the last checkpoint of each run, for every row."
 DIFFERENCE = "Difference is ours minus the paper's, by the same protocol."
 SPREAD = (
@@ -57,7 +60,7 @@ class TableRow:
     runs: tuple[RunRecord, ...]
     entries: tuple[Entry, ...]
     facts: dict[str, str]
-    """Name in `FACTS` -> what the runs took, in words."""
+    """Name in `FACTS`, or in `CLASSIFIER_FACTS`, -> what the runs took, in words."""
     remarks: tuple[str, ...]
     """What a reader would not expect of the figures."""
 
@@ -74,6 +77,11 @@ class Results:
     """How the figures were measured."""
     notes: tuple[str, ...]
     """The scale where it is not 1, and what else holds for all rows."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The names of what the rows took."""
+        return tuple(self.rows[0].facts)
 
     @property
     def sentences(self) -> list[str]:
@@ -100,7 +108,8 @@ def runs_to_results(
         entries = tuple(Entry(column.paper.get(row.preset), cell) for column, cell in zip(columns, cells, strict=True))
         keys = {protocol_key(cell.evaluations[0]) for cell in cells if cell}
         letters = ", ".join(each.letter for key, each in protocols.items() if key in keys)
-        rows.append(TableRow(row.preset, own, entries, _facts(own, cells, letters), _remarks(own, entries, columns)))
+        facts = _facts(own, cells, letters, CLASSIFIER_FACTS if table.classifiers else FACTS)
+        rows.append(TableRow(row.preset, own, entries, facts, _remarks(own, entries, columns)))
     whose = "the paper's" if any(row.figures for row in table.rows) else "the presets'"
     shortened = [] if scale == 1 else [f"Schedules shortened to {scale:g} of {whose}."]
     return Results(
@@ -115,7 +124,7 @@ def runs_to_results(
 
 def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: float = 1.0) -> tuple[Column, ...]:
     """The paper's figures in the order of `MEASURES`, and after them what else was measured, without the paper's."""
-    own_names = {Score(metric.upper(), protocol): name for name, (metric, protocol) in MEASURES.items()}
+    own_names = {Score(*measured): name for name, measured in MEASURES.items()}
     columns = []
     for score, name in own_names.items():
         earlier = sorted({at for row in table.rows for at in row.earlier}) if name == "IS" else []
@@ -143,16 +152,18 @@ def _label(score: Score, scores: Sequence[Score]) -> str:
     return score_to_label(score, scores) if "(" in score.name else score_to_label(score, [score, score])
 
 
-def figure_to_text(figure: Figure | None) -> str:
-    """A figure of the paper.
+def paper_to_text(figure: Figure | None, name: str = "") -> str:
+    """A figure of the paper, of the score that has this name.
 
     Example:
-        >>> figure_to_text((8.2, 0.08)), figure_to_text((17.2, None))
-        ('8.20 ± 0.08', '17.2')
+        >>> paper_to_text((8.2, 0.08)), paper_to_text((17.2, None)), paper_to_text((7.0, None), "error")
+        ('8.20 ± 0.08', '17.2', '7.00%')
     """
     if figure is None:
         return DASH
     mean, deviation = figure
+    if name == "error":
+        return figure_to_text(name, mean, deviation)
     return str(mean) if deviation is None else f"{mean:.2f} \u00b1 {deviation:.2f}"
 
 
@@ -168,7 +179,9 @@ def difference_to_text(difference: float | None) -> str:
     return f"{difference:+.2f}".replace("-", "\u2212")
 
 
-def _facts(runs: Sequence[RunRecord], cells: Sequence[Measured | None], letters: str) -> dict[str, str]:
+def _facts(
+    runs: Sequence[RunRecord], cells: Sequence[Measured | None], letters: str, names: Sequence[str]
+) -> dict[str, str]:
     counts = [len(cell.evaluations) for cell in cells if cell]
     used = min(counts, default=len(runs))
     times = [run.seconds for run in runs if is_number(run.seconds)]
@@ -177,10 +190,17 @@ def _facts(runs: Sequence[RunRecord], cells: Sequence[Measured | None], letters:
         "Iterations": "; ".join(dict.fromkeys(map(progress_to_text, runs))),
         "Protocol": letters,
         "Time": duration(sum(times) / len(times)) if times else "",
+        EPOCH: _seconds_per_epoch(runs),
         "Hardware": "; ".join(dict.fromkeys(name for run in runs for name in run.machines)),
         "Commit": "; ".join(dict.fromkeys(commit for run in runs for commit in run.commits)),
     }
-    return {name: (words[name] if runs else "") or DASH for name in FACTS}
+    return {name: (words[name] if runs else "") or DASH for name in names}
+
+
+def _seconds_per_epoch(runs: Sequence[RunRecord]) -> str:
+    """Of one pass over the training images: the median of what was written down on the way, evaluations left out."""
+    found = [seconds for run in runs for seconds in run.epochs]
+    return number(statistics.median(found), 3) if found else DASH
 
 
 def progress_to_text(run: RunRecord) -> str:

@@ -50,7 +50,11 @@ def draw(run: RunRecord) -> Sample:
 
 
 def runs_to_samples(runs: Sequence[RunRecord], styles: Sequence[int]) -> Markup:
-    """The section: one run's own picture as it is; of several, each drawn from the same noise."""
+    """The section: one run's own picture as it is; of several, each drawn from the same noise. None of classifiers."""
+    drawing = [(run, style) for run, style in zip(runs, styles, strict=True) if not run.classifies]
+    if not drawing:
+        return Markup()
+    runs, styles = zip(*drawing, strict=True)
     samples = [draw(run) for run in runs] if len(runs) > 1 else [Sample(run.picture) for run in runs]
     figures = [_figure(*each) for each in zip(runs, styles, samples, strict=True)]
     return join([tag("h2", "Samples"), _note(samples), tag("div", *figures, class_="samples")])

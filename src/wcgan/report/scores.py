@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wcgan.report.comparison import evaluation_to_text, last_evaluations, runs_to_scores
-from wcgan.report.figures import duration, is_number
+from wcgan.experiments.paper import MEASURES
+from wcgan.report.comparison import Score, evaluation_to_text, last_evaluations, runs_to_scores
+from wcgan.report.figures import counted, duration, is_number
 from wcgan.report.protocols import evaluations_to_protocols, protocol_to_sentence
 from wcgan.report.reading import Record, RunRecord, protocol_key
+from wcgan.report.seeds import measure
 
 HEADS = ("score", "value", "images", "seed")
 
@@ -47,6 +49,18 @@ def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[tuple[str, ...], list[tuple
             rows.append((run.name, run.variant or "", str(run.iteration), *letters, *figures))
     heads = ("run", "variant", "iterations", *(("protocol",) if several else ()), *names)
     return heads, rows, [f"protocol {each.letter}: {each.sentence}" for each in protocols.values()] if several else []
+
+
+def runs_to_error(runs: Sequence[RunRecord]) -> str:
+    """The last error of a classifier in a line; of several seeds, their mean and that of each."""
+    measured = measure(runs, Score(*MEASURES["error"]))
+    if measured is None:
+        return "error: not measured yet"
+    if len(runs) == 1:
+        return f"error: {measured.text}"
+    seeds = (f"seed {run.seed} {evaluation_to_text((last_evaluations(run) or [{}])[0], 'error')}" for run in runs)
+    left_out = f"; {'; '.join(measured.left_out)}" if measured.left_out else ""
+    return f"error: {measured.text} over {counted(len(measured.values), 'seed')} ({', '.join(seeds)}){left_out}"
 
 
 def _images(name: str, protocol: Record) -> str:
