@@ -57,7 +57,7 @@ types: $(VENV)/everything
 	$(BIN)/mypy
 
 test: lint types docs
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 test-slow: $(VENV)/everything
 	$(BIN)/python -m pytest -q -m slow

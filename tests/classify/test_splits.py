@@ -74,6 +74,12 @@ def test_images_without_classes_are_refused(classes):
         fit_classifier(tiny_config(), replace(training, labels=labels, classes=classes))
 
 
+def test_images_that_are_too_small_are_refused():
+    training, _ = tiny_splits()
+    with pytest.raises(ValueError, match=r"^the images of tiny are 7x8; a classifier needs 8 pixels each way"):
+        fit_classifier(tiny_config(), replace(training, images=training.images[:, :, 1:]))
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

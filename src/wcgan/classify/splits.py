@@ -8,6 +8,7 @@ import torch
 from wcgan import data
 from wcgan.classify.config import ClassifyConfig
 from wcgan.data import Dataset
+from wcgan.nets.classifier import SMALLEST_SIDE
 
 KEPT_OUT = 10  # of a folder without a test split, every tenth image is kept out of training
 
@@ -50,6 +51,11 @@ def fit_classifier(config: ClassifyConfig, training: Dataset) -> ClassifyConfig:
             f"a classifier needs several classes; {training.name} has {len(training.classes) or 'none'}: "
             f"give each class a sub-folder"
         )
-    channels = training.images.shape[1]
+    _, channels, *sides = training.images.shape
+    if min(sides) < SMALLEST_SIDE:
+        raise ValueError(
+            f"the images of {training.name} are {sides[0]}x{sides[1]}; a classifier needs {SMALLEST_SIDE} pixels each way: "
+            f"--set data.resolution=SIZE enlarges them"
+        )
     network = replace(config.classifier, channels=channels, classes=len(training.classes))
     return replace(config, classifier=network)

@@ -17,7 +17,7 @@ from wcgan.train.folders import require_new
 from wcgan.train.hardware import find_hardware
 from wcgan.train.parallel import Rank, is_first_process, process_count
 from wcgan.train.run import Run, new_run, resumed_run
-from wcgan.train.running import Outcome
+from wcgan.train.running import Outcome, check_stop_at
 
 
 def classifier_preset(name: str) -> ClassifyConfig:
@@ -78,6 +78,7 @@ def start_classifiers(
         resume: whether to go on with what is there.
         stop_at: an iteration to end at before the last.
     """
+    check_stop_at(stop_at)
     find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
     Rank(count=process_count()).check_share("train.batch", config.train.batch)
     folders = seeds_to_folders(config, folder, seeds)

@@ -12,11 +12,12 @@ from wcgan.train.hardware import find_hardware
 from wcgan.train.loop import check_shares, train
 from wcgan.train.parallel import Rank, is_first_process, process_count
 from wcgan.train.run import Run, new_run, resumed_run
-from wcgan.train.running import Outcome
+from wcgan.train.running import Outcome, check_stop_at
 
 
 def start(config: Config, folder: Path, resume: bool = False, stop_at: int | None = None) -> Outcome:
     """Begins a run in a folder that must not exist, or be empty; with `resume`, goes on with one that is there."""
+    check_stop_at(stop_at)
     find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
     dataset = load_data(config)
     config = fit_config(config, dataset)

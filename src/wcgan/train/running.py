@@ -80,6 +80,12 @@ def due(every: int, iteration: int, last: bool) -> bool:
     return every > 0 and (last or iteration % every == 0)
 
 
+def check_stop_at(stop_at: int | None) -> None:
+    """Raises a ValueError for an iteration that no run gets to."""
+    if stop_at is not None and stop_at < 1:
+        raise ValueError(f"--stop-at must be an iteration, at least 1, got {stop_at}")
+
+
 @contextmanager
 def loop_on(settings: LoopConfig, folder: Path, sizes: str) -> Iterator[tuple[Hardware, Rank, StopRequest]]:
     """The hardware of a training, its processes and its signals; what they lack is said in a sentence.
@@ -125,8 +131,7 @@ def run_tasks(
         stop: where a signal is remembered.
         stop_at: an iteration to end at before the last.
     """
-    if stop_at is not None and stop_at < 1:
-        raise ValueError(f"--stop-at must be an iteration, at least 1, got {stop_at}")
+    check_stop_at(stop_at)
     settings = tasks[0].settings
     with progress_for(settings.iterations, rank.first) as progress, ExitStack() as ending:
         iteration, seconds_before = restore(tasks, rank, progress)
