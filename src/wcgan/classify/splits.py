@@ -54,8 +54,8 @@ def fit_classifier(config: ClassifyConfig, training: Dataset) -> ClassifyConfig:
     _, channels, *sides = training.images.shape
     if min(sides) < SMALLEST_SIDE:
         raise ValueError(
-            f"the images of {training.name} are {sides[0]}x{sides[1]}; a classifier needs {SMALLEST_SIDE} pixels each way: "
-            f"--set data.resolution=SIZE enlarges them"
+            f"the images of {training.name} are {sides[0]}x{sides[1]}; a classifier needs {SMALLEST_SIDE} pixels each "
+            f"way: --set data.resolution=SIZE enlarges them"
         )
     network = replace(config.classifier, channels=channels, classes=len(training.classes))
     return replace(config, classifier=network)
