@@ -103,3 +103,9 @@ def test_the_kernels_are_imported_when_a_gpu_needs_them_and_not_before():
     )
     result = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
+
+
+def test_commands_do_not_load_the_compiler_before_they_need_it():
+    listing = "import sys, wcgan.cli, wcgan.experiments; print('torch._dynamo' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"

@@ -155,7 +155,7 @@ def make_iteration(variant: Variant, bench: Bench) -> Step:
 
 
 def iteration_timer(step: Step, bench: Bench) -> Timer:
-    """Seconds of an iteration, of as many at once as make a timing of a third of a second, 20 at most."""
+    """Seconds of an iteration, of as many at once as make a timing long enough, 20 at most."""
     numbers = iter(range(10, sys.maxsize))
 
     def timing(count: int) -> float:
@@ -168,7 +168,7 @@ def iteration_timer(step: Step, bench: Bench) -> Timer:
             torch.cuda.synchronize()
         return (time.perf_counter() - begin) / count
 
-    return partial(timing, max(1, min(20, int(0.33 / timing(1)))))
+    return partial(timing, max(1, min(20, int(bench.sizes.timing_seconds / timing(1)))))
 
 
 def profile_iteration(step: Step, iterations: int = 3) -> dict[str, float]:

@@ -14,9 +14,12 @@ from wcgan.classify import train_classifiers
 from wcgan.train.checkpoint import read_newest
 from wcgan.train.run import Run
 
-pytestmark = pytest.mark.skipif(
-    not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch was built without gloo"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch was built without gloo"
+    ),
+]
 SEEDS = (0, 1)
 FIGURES = {"loss/training", "error/training", "error", "loss/test", "images", "learning_rate"}
 PROGRAM = """

@@ -53,7 +53,8 @@ class ClassifierConfig:
     def __post_init__(self) -> None:
         _check_fields(self)
         object.__setattr__(self, "options", dict(self.options))
-        _check_options(self)
+        if self.options:
+            _check_options(self)
 
     @property
     def blocks(self) -> int:

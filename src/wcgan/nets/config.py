@@ -62,7 +62,8 @@ class GeneratorConfig:
             variant = VARIANTS.get(getattr(self, name))
             known = variant is None or not variant.conditional or self.classes is not None
             _require(self, "classes", known, f"the number of classes, since {name} is {getattr(self, name)!r}")
-        self._check_options()
+        if self.options:  # layers as the variants have them are right, and PyTorch is slow to build the first
+            self._check_options()
 
     def _check_options(self) -> None:
         """Builds each kind of layer without memory, so that a wrong option is named here and not in a network."""
