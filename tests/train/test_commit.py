@@ -29,7 +29,9 @@ def ask(folder, monkeypatch):
 @pytest.fixture
 def copy(tmp_path):
     """The package in a folder of its own, which is a repository that does not know it yet."""
-    shutil.copytree(Path(wcgan.__file__).parent, tmp_path / "wcgan", ignore=shutil.ignore_patterns("__pycache__", "generators"))
+    shutil.copytree(
+        Path(wcgan.__file__).parent, tmp_path / "wcgan", ignore=shutil.ignore_patterns("__pycache__", "generators")
+    )
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "somebody's own")
     return tmp_path
