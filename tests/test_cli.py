@@ -375,3 +375,7 @@ def test_a_bug_is_not_hidden(monkeypatch):
     monkeypatch.setattr(experiments, "configure", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main()
+
+
+def test_the_version_is_said(command):
+    assert command("--version") == (0, f"wcgan {wcgan.__version__}\n", "")

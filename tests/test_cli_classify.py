@@ -69,6 +69,11 @@ def test_seeds_lie_side_by_side_and_end_with_their_mean(command, pictures, place
     deviation = torch.tensor([first, second]).std()
     mean = f"{(first + second) / 2:.2f}% \u00b1 {deviation:.2f}%"
     assert out.splitlines()[-1] == f"error: {mean} over 2 seeds (seed 0 {first:.2f}%, seed 1 {second:.2f}%)"
+    folder = next(path.parent for path in place.rglob("seed-0"))
+    code, out, _ = command("compare", folder)  # what the command said it had made
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines() if "ResNet-8" in line] == ["seed-0", "seed-1"]
+    assert_refused(command("sample", folder), "holds the runs of several seeds: name one, such as")
     assert sorted(path.name for path in folder.iterdir()) == ["report.html", "seed-0", "seed-1"]
 
 
@@ -110,6 +115,7 @@ def test_a_dry_run_writes_nothing(command, place):
         (["digits/ResNet-9 WC"], "unknown preset 'digits/ResNet-9 WC'"),
         (["digits/cWC"], "'digits/cWC' is a GAN's preset: wcgan train \"digits/cWC\""),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--seeds", "0", "--dry-run"], "--seeds must be at least 1, got 0"),
         (["--seeds", "2", "--set", "train.seed=1"], "train.seed=1 is not for --seeds"),
         (["--set", "train.batch=1"], "train.batch must be at least 2, got 1"),
         (["--set", "train.device=cuda:99"], "there is no GPU cuda:99"),

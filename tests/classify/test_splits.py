@@ -86,6 +86,11 @@ def test_images_that_are_too_small_are_refused():
         ({"drops": (5, 5)}, r"train.drops must be iterations in order, at least 1, got \[5, 5\]"),
         ({"drops": (9, 5)}, r"train.drops must be iterations in order, at least 1, got \[9, 5\]"),
         ({"drops": (0,)}, r"train.drops must be iterations in order, at least 1, got \[0\]"),
+        (
+            {"iterations": 1000},
+            r"train.drops=\[32000, 48000\] go beyond train.iterations=1000: set both, such as "
+            r'--set train.iterations=1000 --set "train.drops=\[500,750\]"',
+        ),
         ({"crop": -1}, "train.crop must be at least 0, got -1"),
         ({"momentum": 1.0}, r"train.momentum must be in \[0, 1\), got 1.0"),
         ({"weight_decay": -0.1}, "train.weight_decay must be at least 0, got -0.1"),

@@ -144,8 +144,11 @@ def test_a_trained_classifier_is_loaded_and_asked(tmp_path):
     wrong = (probabilities.argmax(1) != test.labels).double().mean().item()
     assert lines_of(run, "evaluation")[-1]["error"] == pytest.approx(100 * wrong)
     assert (predictor.class_names, predictor.iteration) == (("a", "b", "c"), 6)
-    with pytest.raises(ValueError, match=r"images must be uint8 pixels, got torch.float32"):
-        predictor.probabilities(test.images.float())
+    for wrong in (test.images.float(), test.images[0]):
+        with pytest.raises(
+            ValueError, match=r"images must be uint8 pixels \(N, C, H, W\), got torch.(float32|uint8) \("
+        ):
+            predictor.probabilities(wrong)
 
 
 def test_the_best_state_is_kept_too(tmp_path):
@@ -159,6 +162,12 @@ def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
     (run,), *_ = run_seeds(tmp_path)
     with pytest.raises(CheckpointError, match=r"has no checkpoint 3 \(0000003.json is missing\); it has 0000002"):
         load_classifier(run.folder, "3", device="cpu")
+
+
+def test_a_folder_of_seeds_says_to_name_one(tmp_path):
+    run_seeds(tmp_path, (0, 1))
+    with pytest.raises(ValueError, match=r"holds the runs of several seeds: name one, such as .*seed-0$"):
+        load_classifier(tmp_path)
 
 
 def test_a_classifier_is_no_generator(tmp_path):

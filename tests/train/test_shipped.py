@@ -39,7 +39,8 @@ def test_another_name_is_refused():
 def test_a_run_is_found_by_its_path_first_and_then_by_a_shipped_name(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert find_run(Path(DIGITS)) == shipped(DIGITS)
-    assert find_run(Path("runs/mine")) == Path("runs/mine")
+    with pytest.raises(ValueError, match=r"^runs/mine is not there; name the folder of a run, or .*cifar10-WC, digits"):
+        find_run(Path("runs/mine"))
     Path(DIGITS).mkdir()
     assert find_run(Path(DIGITS)) == Path(DIGITS)
 

@@ -41,6 +41,12 @@ class ClassifyTrainConfig(LoopConfig):
         in_unit_interval(self, "momentum")
         if list(self.drops) != sorted(set(self.drops)) or any(drop < 1 for drop in self.drops):
             raise ValueError(f"train.drops must be iterations in order, at least 1, got {list(self.drops)}")
+        if self.drops and self.drops[-1] > self.iterations:
+            half, most = self.iterations // 2, self.iterations * 3 // 4
+            raise ValueError(
+                f"train.drops={list(self.drops)} go beyond train.iterations={self.iterations}: set both, such as "
+                f'--set train.iterations={self.iterations} --set "train.drops=[{half},{most}]"'
+            )
 
 
 @dataclass(frozen=True)

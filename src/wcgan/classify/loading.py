@@ -34,8 +34,8 @@ class Predictor:
     @torch.no_grad()
     def probabilities(self, images: Tensor, batch: int = 1000) -> Tensor:
         """`(N, C, H, W)` uint8 to the probability of each class `(N, classes)`, on the CPU."""
-        if images.dtype != torch.uint8:
-            raise ValueError(f"images must be uint8 pixels, got {images.dtype}")
+        if images.dtype != torch.uint8 or images.dim() != 4:
+            raise ValueError(f"images must be uint8 pixels (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
         device = self.pixels.mean.device
         return torch.cat([self.network(self.pixels(some.to(device))).softmax(1).cpu() for some in images.split(batch)])
 

@@ -4,21 +4,36 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from wcgan._version import __version__
+
 try:
     import typer
     from rich.console import Console
 except ImportError:
     sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
 
-app = typer.Typer(
-    help="Whitening and coloring GANs.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out, errors = Console(), Console(stderr=True)
 
 Settings = Annotated[list[str] | None, typer.Option("--set", help="section.field=value; may be given several times.")]
 RunFolder = Annotated[
     Path | None, typer.Argument(help="The folder of a run, or a shipped generator's name; else that of CIFAR-10.")
 ]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        say(f"wcgan {__version__}")
+        raise typer.Exit
+
+
+@app.callback(help="Whitening and coloring GANs.")
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version, and no more.")
+    ] = False,
+) -> None:
+    """What goes before a command."""
 
 
 def say(text: str, console: Console = out) -> None:

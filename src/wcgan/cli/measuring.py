@@ -69,12 +69,14 @@ def evaluate(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of several seeds.")],
     page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
 ) -> None:
     """One page on several runs, side by side, and their last scores in a table."""
+    from wcgan.experiments import folder_to_runs
     from wcgan.report import read_runs, runs_to_rows, write_report
 
+    runs = [run for folder in runs for run in folder_to_runs(folder)]
     heads, rows, protocols = runs_to_rows(read_runs(runs))
     columns = [Column(name.replace("(", "\n("), overflow="fold", no_wrap="(" in name) for name in heads]
     table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))

@@ -133,9 +133,10 @@ def load(
         listed = ", ".join(pack.skipped[:_NAMED_WHEN_SKIPPED])
         more = len(pack.skipped) - _NAMED_WHEN_SKIPPED
         listed += f" and {more} more" if more > 0 else ""
+        unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {name}"
         if strict:
-            raise ValueError(f"{len(pack.skipped)} images of {name} cannot be read: {listed}; mend or remove them")
-        _log.warning("%d images of %s cannot be read and are skipped: %s", len(pack.skipped), name, listed)
+            raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
+        _log.warning("%s cannot be read, and skipped: %s", unreadable, listed)
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
 
 

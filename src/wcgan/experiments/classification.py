@@ -100,14 +100,19 @@ def go_on_with_classifiers(folder: Path, stop_at: int | None = None) -> Outcome:
     return _train_all(configs, training, test, runs, stop_at)
 
 
+def check_seeds(config: ClassifyConfig, seeds: int | None) -> None:
+    """Raises a ValueError for a number of seeds that cannot be, or beside a seed of the config's own."""
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if seeds is not None and config.train.seed:
+        raise ValueError(f"train.seed={config.train.seed} is not for --seeds: --seeds 3 trains the seeds 0, 1 and 2")
+
+
 def seeds_to_folders(config: ClassifyConfig, folder: Path, seeds: int | None) -> dict[int, Path]:
     """Seed -> the folder of its run."""
+    check_seeds(config, seeds)
     if seeds is None:
         return {config.train.seed: folder}
-    if seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {seeds}")
-    if config.train.seed:
-        raise ValueError(f"train.seed={config.train.seed} is not for --seeds: --seeds 3 trains the seeds 0, 1 and 2")
     if (folder / "config.yaml").exists():
         raise ValueError(f"{folder} is the folder of one run: name another with --out for several seeds")
     return {seed: folder / f"seed-{seed}" for seed in range(seeds)}
@@ -124,6 +129,7 @@ def folder_to_runs(folder: Path) -> list[Path]:
 
 def dry_run_classifiers(config: ClassifyConfig, seeds: int | None = None) -> dict[str, str]:
     """What `start_classifiers` would do, without doing it: nothing is written."""
+    check_seeds(config, seeds)
     training, test = load_splits(config)
     config = fit_classifier(config, training)
     hardware, network, settings = find_hardware(config.train), config.classifier, config.train
@@ -136,6 +142,8 @@ def dry_run_classifiers(config: ClassifyConfig, seeds: int | None = None) -> dic
         f"{len(training.classes)} classes",
         "classifier": f"ResNet-{network.depth}, {network.normalization} in {layers}, {weights:,} parameters",
         "training": f"{settings.iterations} iterations of {settings.batch} images, {passes:.1f} passes over the data",
+        "learning rate": f"{settings.learning_rate:g}"
+        + "".join(f", a tenth of that from iteration {drop} on" for drop in settings.drops),
         "seeds": str(settings.seed) if seeds is None else ", ".join(map(str, range(seeds))),
         "disk": f"{state:.0f} MB of checkpoints",
         **hardware.describe(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,16 @@ class RunRecord:
     def epochs(self) -> list[float]:
         """Seconds that a pass over the training images would take, at each line that says how fast it went.
 
-        Empty where the number of images is not known, as that of a folder's.
+        A line that an evaluation came before says something else. Empty where the number of images is not known, as
+        that of a folder's.
         """
         source, batch = SOURCES.get(str(self.setting("data", "name"))), self.setting("train", "batch")
-        rates = [record.get("iterations_per_second") for record in self.training]
+        evaluated = [record["iteration"] for record in self.evaluations]
+        rates = [
+            record.get("iterations_per_second")
+            for before, record in pairwise(self.training)
+            if not any(before["iteration"] <= at < record["iteration"] for at in evaluated)
+        ]
         return [source.counts["train"] / batch / rate for rate in rates if source and batch and rate]
 
     @property
@@ -161,7 +168,7 @@ def read_runs(folders: list[Path]) -> list[RunRecord]:
         if not any((folder / file).is_file() for file in ("config.yaml", "metrics.jsonl")):
             raise ValueError(
                 f"{folder} is not the folder of a run: it has neither config.yaml nor metrics.jsonl; "
-                "`wcgan train --out FOLDER` makes one"
+                "`wcgan train` and `wcgan classify` make one"
             )
     return [_read_run(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
 

@@ -39,6 +39,8 @@ class Run:
         if not self.folder.is_dir():
             raise ValueError(f"{self.folder} is not there; name the folder of a run")
         if not (self.folder / "config.yaml").is_file():
+            if seeds := sorted(self.folder.glob("seed-*/config.yaml")):
+                raise ValueError(f"{self.folder} holds the runs of several seeds: name one, such as {seeds[0].parent}")
             raise ValueError(f"{self.folder} is not the folder of a run: it has no config.yaml")
         return read_config(self.folder / "config.yaml", kind)
 

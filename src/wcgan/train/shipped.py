@@ -45,7 +45,12 @@ def shipped(name: str = DEFAULT) -> Path:
 
 def find_run(source: Path) -> Path:
     """A path or a name -> the folder of a run: what is there comes first, then a shipped generator of that name."""
-    return shipped(str(source)) if not source.exists() and str(source) in shipped_generators() else source
+    if source.exists():
+        return source
+    if str(source) not in shipped_generators():
+        there = ", ".join(shipped_generators())
+        raise ValueError(f"{source} is not there; name the folder of a run, or a generator of the package: {there}")
+    return shipped(str(source))
 
 
 def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str = "last") -> Path:

@@ -190,7 +190,8 @@ def compare_tab(samplers: Samplers, opened: Any) -> None:
     """Runs side by side."""
     together = share_noise(samplers)
     if not together:
-        condition = "Start with two or more runs, of noise of one length, to see them side by side: "
+        noise = "The generators here have noise of different lengths. " if len(samplers) > 1 else ""
+        condition = f"{noise}Start with two or more runs, of noise of one length, to see them side by side: "
         gr.HTML(tag("p", condition, tag("code", "wcgan demo RUN RUN")))
         return
     # A class of the run with the fewest is one of all of them.
