@@ -142,3 +142,10 @@ def test_eigenvalues_that_coincide_and_matrices_that_are_diagonal():
     check_eigen(jacobi, torch.diag(torch.tensor([3.0, -1.0, 0.0])).unsqueeze(0))
     check_eigen(jacobi, torch.ones(1, 4, 4))
     check_eigen(jacobi, torch.zeros(1, 3, 3))
+
+
+def test_a_kernel_that_finds_wrong_eigenvalues_is_noticed_and_not_used(monkeypatch):
+    assert jacobi.works.__wrapped__(torch.device("cpu"))
+    monkeypatch.setattr(jacobi, "SWEEPS", 0)
+    with pytest.warns(UserWarning, match=r"^ZCA falls back to the library's eigenvalues, .*: its kernel is off by"):
+        assert not jacobi.works.__wrapped__(torch.device("cpu"))

@@ -3,6 +3,9 @@
 The library's own makes the host wait for the GPU, and so cannot be part of a CUDA graph.
 """
 
+import functools
+import warnings
+
 import torch
 import triton
 import triton.language as tl
@@ -58,9 +61,25 @@ def jacobi_kernel(a, values, vectors, p, P: tl.constexpr, SWEEPS: tl.constexpr):
 
 
 def supports(matrix: Tensor) -> bool:
-    """Whether these matrices `(g, p, p)` are float32, of at most 32 rows, and on a GPU that Triton knows."""
-    known = torch.cuda.get_device_capability(matrix.device) >= (8, 0)
-    return known and matrix.dtype == torch.float32 and matrix.shape[-1] <= LARGEST
+    """Whether these matrices `(g, p, p)` are float32, of at most 32 rows, on a GPU where the kernel proves itself."""
+    known = matrix.dtype == torch.float32 and matrix.shape[-1] <= LARGEST
+    return known and torch.cuda.get_device_capability(matrix.device) >= (8, 0) and works(matrix.device)
+
+
+@functools.cache
+def works(device: torch.device) -> bool:
+    """Whether the kernel finds the eigenvalues of a known matrix on a device; asked once, and waited for."""
+    places = torch.arange(LARGEST, dtype=torch.float32, device=device)
+    matrix = torch.cos(places[:, None] * places).add(torch.diag(places)).unsqueeze(0)
+    try:
+        values, vectors = eigen(matrix)
+        error = ((vectors * values.unsqueeze(-2)) @ vectors.mT - matrix).abs().max().item()
+        why = None if error < 1e-3 else f"its kernel is off by {error:.1g}"
+    except RuntimeError as problem:
+        why = str(problem).partition("\n")[0]
+    if why is not None:
+        warnings.warn(f"ZCA falls back to the library's eigenvalues, and waits for them: {why}", stacklevel=2)
+    return why is None
 
 
 def eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
