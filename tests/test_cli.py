@@ -321,12 +321,12 @@ def test_a_run_folder_that_cannot_be_made(command, place, out):
 
 
 def test_a_batch_too_large_for_memory(command, place, monkeypatch):
-    from wcgan.train import loop
+    from wcgan.train import gan
 
     def fail(*arguments):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(loop, "train_iteration", fail)
+    monkeypatch.setattr(gan, "train_iteration", fail)
     result = command(*training(write_photos(place.parent / "photos"), "run"))
     assert_refused(result, "train.batch=4 and train.generator_batch=4 do not fit into the memory", "lower them")
 

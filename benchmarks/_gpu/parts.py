@@ -26,9 +26,9 @@ from wcgan.functional.whitening import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
 from wcgan.train import graph
+from wcgan.train.gan import batches_of, compile_players, make_step
 from wcgan.train.hardware import find_hardware
 from wcgan.train.iteration import build_players
-from wcgan.train.loop import batches_of, compile_players, make_step
 from wcgan.train.parallel import Rank
 
 EPS = 1e-3

@@ -11,13 +11,13 @@ import torch
 from tests.train.cases import last_tensors, tiny_config, tiny_data, tiny_run
 
 from wcgan.nets import build_generator
-from wcgan.train import Sampler, loop, train
+from wcgan.train import Sampler, gan, train
 from wcgan.train.batches import Batches
 from wcgan.train.checkpoint import learner_to_tensors
+from wcgan.train.gan import batches_of, compile_players, make_step
 from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import Hardware
 from wcgan.train.iteration import build_players
-from wcgan.train.loop import batches_of, compile_players, make_step
 from wcgan.train.parallel import Rank
 from wcgan.train.progress import Progress
 
@@ -217,7 +217,7 @@ def test_a_recording_that_fails_is_said_and_nothing_is_lost(request, monkeypatch
         assert ended.returncode == 0, ended.stdout
         return
 
-    original = loop.train_iteration
+    original = gan.train_iteration
 
     def waiting(*arguments):
         losses = original(*arguments)
@@ -228,7 +228,7 @@ def test_a_recording_that_fails_is_said_and_nothing_is_lost(request, monkeypatch
     with float64():
         plain = Training(config, graph=False)
         plain.losses()
-        monkeypatch.setattr(loop, "train_iteration", waiting)
+        monkeypatch.setattr(gan, "train_iteration", waiting)
         training = Training(config, graph=True)
         training.losses()
     (sentence,) = training.progress.said

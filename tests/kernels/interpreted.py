@@ -149,3 +149,12 @@ def test_a_kernel_that_finds_wrong_eigenvalues_is_noticed_and_not_used(monkeypat
     monkeypatch.setattr(jacobi, "SWEEPS", 0)
     with pytest.warns(UserWarning, match=r"^ZCA falls back to the library's eigenvalues, .*: its kernel is off by"):
         assert not jacobi.works.__wrapped__(torch.device("cpu"))
+
+
+def test_a_kernel_that_does_not_compile_is_not_used(monkeypatch):
+    def fail(_):
+        raise jacobi.TritonError("cannot be compiled\nhere")
+
+    monkeypatch.setattr(jacobi, "eigen", fail)
+    with pytest.warns(UserWarning, match=r"eigenvalues, and waits for them: cannot be compiled$"):
+        assert not jacobi.works.__wrapped__(torch.device("cpu"))

@@ -13,8 +13,8 @@ from tests.train.cases import tiny_config, tiny_data, tiny_run
 
 from wcgan.report import write_report
 from wcgan.train import load_generator
+from wcgan.train.gan import train
 from wcgan.train.images import grid
-from wcgan.train.loop import train
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
 from wcgan.train import CheckpointError, new_run, resumed_run, train
-from wcgan.train import loop as module
+from wcgan.train import gan as module
 from wcgan.train.batches import Batches
 from wcgan.train.checkpoint import read_newest
 

@@ -12,9 +12,8 @@ from wcgan.classify.batches import Inputs, Pixels
 from wcgan.classify.config import ClassifyConfig, ClassifyTrainConfig
 from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
-from wcgan.train.learner import Learner, place, rate_on, update
+from wcgan.train.learner import Learner, Losses, place, rate_on, update
 from wcgan.train.parallel import Rank
-from wcgan.train.running import Losses
 
 ALONE = Rank()
 CHUNK = 1000  # images that are tested at once
@@ -77,7 +76,7 @@ def train_pupil(pupil: Pupil, inputs: Inputs, precision: torch.dtype, rank: Rank
     """One update -> loss, and share of the batch that was wrong before it, in percent; both on the device."""
     device = inputs.images.device
     with torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32):
-        logits = pupil.classifier(pupil.pixels(inputs.images, inputs.moved, inputs.mirrored)).float()
+        logits = pupil.classifier(pupil.pixels(inputs.images, inputs.moved, inputs.mirrored))
     loss = cross_entropy(logits, inputs.labels)
     update(pupil.optimizer, loss, pupil.classifier, rank)
     wrong = (logits.argmax(1) != inputs.labels).float().mean()
@@ -94,7 +93,7 @@ def examine(pupil: Pupil, test: Dataset, device: torch.device, rank: Rank = ALON
         chunks = list(zip(test.images.split(CHUNK), test.labels.split(CHUNK), strict=True))
         for some, wanted in chunks[rank.index :: rank.count]:
             # `forward`, not the network itself: that may be compiled, for batches of another size.
-            logits = pupil.classifier.forward(pupil.pixels.forward(some.to(device))).float()
+            logits = pupil.classifier.forward(pupil.pixels.forward(some.to(device)))
             wanted = wanted.to(device)
             loss, wrong = cross_entropy(logits, wanted, reduction="sum"), (logits.argmax(1) != wanted).sum()
             total += torch.stack([wrong, loss])

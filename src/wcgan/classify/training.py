@@ -14,11 +14,11 @@ from wcgan.data import Dataset
 from wcgan.train.batches import dataset_on
 from wcgan.train.graph import graphed, on_streams
 from wcgan.train.hardware import Hardware
-from wcgan.train.learner import set_learning_rate
+from wcgan.train.learner import Losses, set_learning_rate
+from wcgan.train.loop import Outcome, Step, Task, loop_on, run_tasks
 from wcgan.train.parallel import Rank, process_count
 from wcgan.train.progress import Progress
 from wcgan.train.run import Run
-from wcgan.train.running import Losses, Outcome, Step, Task, loop_on, run_tasks
 
 
 def train_classifiers(

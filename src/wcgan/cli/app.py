@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from wcgan._version import __version__
 
@@ -11,6 +11,9 @@ try:
     from rich.console import Console
 except ImportError:
     sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
+
+if TYPE_CHECKING:
+    from wcgan.train import Outcome
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out, errors = Console(), Console(stderr=True)
@@ -34,6 +37,18 @@ def options(
     ] = False,
 ) -> None:
     """What goes before a command."""
+
+
+def say_end(command: str, outcome: "Outcome", planned: int, folder: Path) -> bool:
+    """How a training ended -> whether there is a report to write; one that a signal ended exits with its number."""
+    finished = outcome.iteration >= planned
+    if outcome.first_process and not finished:
+        say(f"stopped at iteration {outcome.iteration}; go on with: wcgan {command} --resume --out {folder}")
+    if outcome.stopped_by is not None:
+        raise typer.Exit(128 + outcome.stopped_by)
+    if outcome.first_process and finished:
+        say(f"finished at iteration {outcome.iteration}: {folder}")
+    return outcome.first_process
 
 
 def say(text: str, console: Console = out) -> None:

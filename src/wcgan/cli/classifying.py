@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from wcgan.cli.app import Settings, app, say
+from wcgan.cli.app import Settings, app, say, say_end
 
 
 @app.command()
@@ -44,14 +44,7 @@ def classify(
         outcome = experiments.go_on_with_classifiers(own, stop_at)
     else:
         outcome = experiments.start_classifiers(config, folder, seeds, resume, stop_at)
-    finished = outcome.iteration >= config.train.iterations
-    if outcome.first_process and not finished:
-        say(f"stopped at iteration {outcome.iteration}; go on with: wcgan classify --resume --out {folder}")
-    if outcome.stopped_by is not None:
-        raise typer.Exit(128 + outcome.stopped_by)
-    if outcome.first_process:
-        if finished:
-            say(f"finished at iteration {outcome.iteration}: {folder}")
+    if say_end("classify", outcome, config.train.iterations, folder):
         runs = experiments.folder_to_runs(folder)
         say(f"report: {write_report(runs, folder / 'report.html')}")
         say(runs_to_error(read_runs(runs)))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from wcgan.cli.app import RunFolder, Settings, app, say
+from wcgan.cli.app import RunFolder, Settings, app, say, say_end
 
 
 @app.command()
@@ -36,14 +36,7 @@ def train(
             say(f"{name:14} {value}")
         return
     outcome = experiments.go_on(folder, stop_at) if own else experiments.start(config, folder, resume, stop_at)
-    finished = outcome.iteration >= config.train.iterations
-    if outcome.first_process and not finished:
-        say(f"stopped at iteration {outcome.iteration}; go on with: wcgan train --resume --out {folder}")
-    if outcome.stopped_by is not None:
-        raise typer.Exit(128 + outcome.stopped_by)
-    if outcome.first_process:
-        if finished:
-            say(f"finished at iteration {outcome.iteration}: {folder}")
+    if say_end("train", outcome, config.train.iterations, folder):
         say(f"report: {write_report([folder], folder / 'report.html')}")
 
 

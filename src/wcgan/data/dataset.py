@@ -136,7 +136,7 @@ def load(
         unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {name}"
         if strict:
             raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
-        _log.warning("%s cannot be read, and skipped: %s", unreadable, listed)
+        _log.warning("skipped %s that cannot be read: %s", unreadable, listed)
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
 
 

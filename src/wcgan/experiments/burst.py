@@ -23,7 +23,7 @@ from wcgan.experiments.paper import Row
 from wcgan.experiments.standing import Looker, find_looker, looker_to_notes, missing_figures, run_to_standing
 from wcgan.experiments.tables import PlannedRun, Reproduction
 from wcgan.experiments.training import load_data
-from wcgan.train import loop
+from wcgan.train import gan
 from wcgan.train.batches import dataset_on
 from wcgan.train.config import Config, TrainConfig
 from wcgan.train.fitting import fit_config
@@ -31,10 +31,10 @@ from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import find_hardware
 from wcgan.train.images import grid, write_png
 from wcgan.train.iteration import build_players
+from wcgan.train.loop import save
 from wcgan.train.parallel import Rank
 from wcgan.train.progress import Progress as Silence
 from wcgan.train.run import Run
-from wcgan.train.running import save
 from wcgan.train.sampling import Sampler
 
 SECONDS = 2.0  # of a burst, after the iterations that warm up
@@ -133,16 +133,16 @@ def measure_burst(config: Config, looker: Looker, seconds: float = SECONDS) -> B
     hardware, dataset = find_hardware(config.train), load_data(config)
     config = fit_config(config, dataset)
     players = build_players(config, hardware.device, hardware.channels_last)
-    batches = loop.batches_of(config, dataset, hardware.device, Rank())
-    loop.compile_players(players, config, hardware, Silence())
-    step = loop.make_step(players, batches, config, hardware, Silence())
+    batches = gan.batches_of(config, dataset, hardware.device, Rank())
+    gan.compile_players(players, config, hardware, Silence())
+    step = gan.make_step(players, batches, config, hardware, Silence())
     per_iteration = _time_warm(step, hardware.device, seconds)
     sampler = Sampler(players.sampler, dataset.classes)
     networks = [load_inception(device=str(hardware.device))] if looker.features == "inception" else []
     per_image = _time(lambda number: _look(sampler, networks, number), hardware.device, seconds) / CHUNK
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        save(loop.players_to_task(players, config, dataset, run), 0, 0.0)
+        save(gan.players_to_task(players, config, dataset, run), 0, 0.0)
         write_png(grid(sampler.rows(), 10), run.samples / "grid.png")
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
         return Burst(per_iteration, per_image, checkpoint, (run.samples / "grid.png").stat().st_size)

@@ -11,13 +11,13 @@ from wcgan.data import Dataset
 from wcgan.experiments.classifiers import CLASSIFIERS, classifier_to_name, protocol_of
 from wcgan.experiments.presets import PRESETS
 from wcgan.nets import build_classifier
-from wcgan.train.checkpoint import read_newest
+from wcgan.train.checkpoint import iteration_of, read_newest
 from wcgan.train.config import override
 from wcgan.train.folders import require_new
 from wcgan.train.hardware import find_hardware
+from wcgan.train.loop import Outcome, check_stop_at
 from wcgan.train.parallel import Rank, is_first_process, process_count
 from wcgan.train.run import Run, new_run, resumed_run
-from wcgan.train.running import Outcome, check_stop_at
 
 
 def classifier_preset(name: str) -> ClassifyConfig:
@@ -176,7 +176,7 @@ def _train_all(
 
     Finished ones have nothing left to do.
     """
-    last, reached = configs[0].train.iterations, [_iteration_of(run) for run in runs]
+    last, reached = configs[0].train.iterations, [iteration_of(read_newest(run.checkpoints)) for run in runs]
     begun = [place for place, iteration in enumerate(reached) if 0 < iteration < last]
     fresh = [place for place, iteration in enumerate(reached) if iteration == 0]
     outcome = Outcome(last, first_process=is_first_process())
@@ -185,8 +185,3 @@ def _train_all(
             chosen = [configs[place] for place in places], training, test, [runs[place] for place in places]
             outcome = train_classifiers(*chosen, stop_at)
     return outcome
-
-
-def _iteration_of(run: Run) -> int:
-    newest = read_newest(run.checkpoints)
-    return 0 if newest is None else int(newest.facts["iteration"])

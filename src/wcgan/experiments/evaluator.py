@@ -13,8 +13,8 @@ from wcgan.evaluate import PROTOCOLS, Features, evaluate_generator, load_incepti
 from wcgan.evaluate.inception import VARIABLE
 from wcgan.experiments.sets import classifier_of, load_set
 from wcgan.train.config import Config
+from wcgan.train.gan import Evaluator
 from wcgan.train.hardware import find_device
-from wcgan.train.loop import Evaluator
 from wcgan.train.parallel import Rank
 from wcgan.train.sampling import Sampler
 

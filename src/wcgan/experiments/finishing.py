@@ -16,8 +16,8 @@ from wcgan.experiments.standing import Looker, find_looker, missing_figures, run
 from wcgan.experiments.tables import PlannedRun
 from wcgan.train.checkpoint import read_newest
 from wcgan.train.config import Config
+from wcgan.train.loop import DivergedError
 from wcgan.train.run import Run
-from wcgan.train.running import DivergedError
 
 _log = logging.getLogger(__name__)
 

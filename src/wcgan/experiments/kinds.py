@@ -14,8 +14,8 @@ from wcgan.experiments.presets import preset
 from wcgan.experiments.training import load_data, start
 from wcgan.train.config import Config
 from wcgan.train.fitting import fit_config
+from wcgan.train.loop import Outcome
 from wcgan.train.run import Run, resumed_run
-from wcgan.train.running import Outcome
 
 RunConfig = Config | ClassifyConfig
 """Everything that decides a run of a table."""

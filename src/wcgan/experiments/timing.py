@@ -14,9 +14,9 @@ from wcgan.norm import VARIANTS
 from wcgan.train import graph
 from wcgan.train.batches import Batches
 from wcgan.train.config import Config, override
+from wcgan.train.gan import batches_of, compile_players, make_step
 from wcgan.train.hardware import Hardware, find_hardware
 from wcgan.train.iteration import Players, build_players
-from wcgan.train.loop import batches_of, compile_players, make_step
 from wcgan.train.parallel import Rank
 from wcgan.train.progress import Progress
 

@@ -8,11 +8,11 @@ from wcgan.experiments.sets import training_split
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.train.config import Config
 from wcgan.train.fitting import fit_config
+from wcgan.train.gan import check_shares, train
 from wcgan.train.hardware import find_hardware
-from wcgan.train.loop import check_shares, train
+from wcgan.train.loop import Outcome, check_stop_at
 from wcgan.train.parallel import Rank, is_first_process, process_count
 from wcgan.train.run import Run, new_run, resumed_run
-from wcgan.train.running import Outcome, check_stop_at
 
 
 def start(config: Config, folder: Path, resume: bool = False, stop_at: int | None = None) -> Outcome:

@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.errors import TritonError
 
 LARGEST = 32
 SWEEPS = 12  # at most; a matrix of 32 rows takes about 7
@@ -75,7 +76,7 @@ def works(device: torch.device) -> bool:
         values, vectors = eigen(matrix)
         error = ((vectors * values.unsqueeze(-2)) @ vectors.mT - matrix).abs().max().item()
         why = None if error < 1e-3 else f"its kernel is off by {error:.1g}"
-    except RuntimeError as problem:
+    except (RuntimeError, TritonError) as problem:
         why = str(problem).partition("\n")[0]
     if why is not None:
         warnings.warn(f"ZCA falls back to the library's eigenvalues, and waits for them: {why}", stacklevel=2)

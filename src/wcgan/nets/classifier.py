@@ -74,7 +74,7 @@ class ClassifierConfig:
         return normalization(self.normalization, width, **{**defaults, **self.options})
 
 
-def _check_fields(config: Any) -> None:
+def _check_fields(config: ClassifierConfig) -> None:
     fits = _is_int(config.depth, least=8) and config.depth % 6 == 2
     _require(config, "depth", fits, "6n + 2 with n at least 1, such as 20, 32, 44, 56 or 110")
     _check_positive(config, "width", "channels", "classes")
@@ -83,7 +83,7 @@ def _check_fields(config: Any) -> None:
     _require(config, "options", isinstance(config.options, Mapping), "a mapping")
 
 
-def _check_options(config: Any) -> None:
+def _check_options(config: ClassifierConfig) -> None:
     """Builds a layer without memory, so that a wrong option is named here and not in a network.
 
     What is right for the first width is right for its multiples.

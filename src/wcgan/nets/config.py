@@ -161,7 +161,7 @@ def unconditional_partner(name: str) -> str:
     return next(n for n, v in VARIANTS.items() if not v.conditional and (v.whitening, v.coloring) == parts)
 
 
-def _require(config: "GeneratorConfig | DiscriminatorConfig", name: str, holds: bool, allowed: str) -> None:
+def _require(config: object, name: str, holds: bool, allowed: str) -> None:
     if not holds:
         raise ValueError(f"{type(config).__name__}.{name} is {getattr(config, name)!r}; it must be {allowed}") from None
 
@@ -170,11 +170,11 @@ def _is_int(value: object, least: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _check_choice(config: "GeneratorConfig | DiscriminatorConfig", name: str, allowed: tuple[str, ...]) -> None:
+def _check_choice(config: object, name: str, allowed: tuple[str, ...]) -> None:
     _require(config, name, getattr(config, name) in allowed, f"one of {', '.join(allowed)}")
 
 
-def _check_positive(config: "GeneratorConfig | DiscriminatorConfig", *names: str) -> None:
+def _check_positive(config: object, *names: str) -> None:
     for name in names:
         _require(config, name, _is_int(getattr(config, name), least=1), "a positive integer")
 

@@ -128,6 +128,11 @@ def read_newest(folder: Path, at_most: int | None = None) -> Checkpoint | None:
     return None
 
 
+def iteration_of(found: Checkpoint | None) -> int:
+    """How far a run was when it was written; 0 for none."""
+    return 0 if found is None else int(found.facts["iteration"])
+
+
 # Learner <-> tensors
 
 

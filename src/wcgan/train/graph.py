@@ -21,13 +21,12 @@ from wcgan.train.hardware import Hardware
 from wcgan.train.learner import Learner
 from wcgan.train.progress import Progress
 
-Losses = dict[str, Tensor]
 Inputs = TypeVar("Inputs", bound=tuple[Any, ...])
 """Tensors, None, and tuples of these."""
 Outputs = TypeVar("Outputs")
 Compute = Callable[[Inputs], Outputs]
 LARGEST_EIGEN = 32  # channels whose eigenvalues `wcgan.kernels.jacobi` finds without a wait
-WARM_UP = 3  # iterations before the recording: they compile, choose kernels, and make Adam's moments
+WARM_UP = 3  # iterations before the recording: they compile, choose kernels, and make the optimisers' moments
 
 
 def hindrance(learner: Learner) -> str | None:
@@ -55,7 +54,7 @@ def on_streams(calls: Sequence[Callable[[], Outputs]], device: torch.device) -> 
     """What independent calls return; on a GPU each but the first has a stream of its own, and they run side by side."""
     if device.type != "cuda" or len(calls) == 1:
         return [call() for call in calls]
-    current, streams = torch.cuda.current_stream(), _side_streams(len(calls) - 1)
+    current, streams = torch.cuda.current_stream(), _side_streams(len(calls) - 1, device)
     for stream in streams:
         stream.wait_stream(current)
     outputs = [calls[0]()]
@@ -68,8 +67,8 @@ def on_streams(calls: Sequence[Callable[[], Outputs]], device: torch.device) -> 
 
 
 @cache
-def _side_streams(count: int) -> list[torch.cuda.Stream]:
-    return [torch.cuda.Stream() for _ in range(count)]
+def _side_streams(count: int, device: torch.device) -> tuple[torch.cuda.Stream, ...]:
+    return tuple(torch.cuda.Stream(device) for _ in range(count))
 
 
 def record(

@@ -10,6 +10,9 @@ from torch.optim import Optimizer
 from wcgan.norm import WhiteningLayer
 from wcgan.train.parallel import Rank
 
+Losses = dict[str, Tensor]
+"""Name -> what was measured of an update, on the device."""
+
 
 class Learner(Protocol):
     """Two players of a GAN, a classifier, or anything else with weights and steps."""

@@ -1,112 +1,265 @@
-"""The training of a GAN: its players, their data and what is to be seen of them, for the loop to run."""
+"""The loop that every training runs in, read once from top to bottom."""
 
-from collections.abc import Callable
+import errno
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from wcgan._version import __version__
 from wcgan.data import Dataset
-from wcgan.train.batches import Batches, Inputs, dataset_on
-from wcgan.train.config import Config
-from wcgan.train.graph import Losses, graphed
-from wcgan.train.hardware import Hardware
-from wcgan.train.iteration import Players, build_players, learning_rate, train_iteration
-from wcgan.train.journal import Journal
-from wcgan.train.learner import set_learning_rate
-from wcgan.train.parallel import Rank, process_count
-from wcgan.train.progress import Progress
+from wcgan.train.checkpoint import (
+    CheckpointError,
+    first_nonfinite,
+    iteration_of,
+    keep_last,
+    learner_to_tensors,
+    read_newest,
+    tensors_to_learner,
+    write_checkpoint,
+)
+from wcgan.train.config import LoopConfig
+from wcgan.train.hardware import Hardware, find_hardware
+from wcgan.train.journal import Best, Journal
+from wcgan.train.learner import Learner, Losses
+from wcgan.train.parallel import Rank, process_group
+from wcgan.train.progress import Progress, progress_for
 from wcgan.train.run import Run
-from wcgan.train.running import Outcome, Step, Task, due, loop_on, run_tasks
-from wcgan.train.sampling import Sampler
+from wcgan.train.stopping import StopRequest, stop_requests
 
-Evaluator = Callable[[Sampler], dict[str, Any]]
+Step = Callable[[int], Sequence[Losses]]
+"""Iterations done -> the losses of the next, of each task; they are valid until the call after it."""
 
 
-def train(
-    config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None, stop_at: int | None = None
+class DivergedError(ValueError):
+    """A loss that is no longer finite."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended."""
+
+    iteration: int
+    stopped_by: int | None = None
+    """The signal that ended it early, if any."""
+    first_process: bool = True
+    """Whether this process is the one that writes."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained into one folder, and what is written of it."""
+
+    run: Run
+    settings: LoopConfig
+    dataset: Dataset
+    learner: Learner
+    learning_rate: Callable[[int], float]
+    """Iterations done -> that of the next."""
+    images: int
+    """Real images in an iteration."""
+    look: Callable[[int, bool, Journal], None] | None = None
+    """For the first process after each iteration, told whether it is the last: pictures and the like."""
+    evaluate: Callable[[], dict[str, Any]] | None = None
+    """Scores of what is there; all processes share the work."""
+    best: Best | None = None
+    """What is kept as the best state."""
+
+
+def due(every: int, iteration: int, last: bool) -> bool:
+    """Whether it is time for what happens every so many iterations, and at the last; 0 for never."""
+    return every > 0 and (last or iteration % every == 0)
+
+
+def check_stop_at(stop_at: int | None) -> None:
+    """Raises a ValueError for an iteration that no run gets to."""
+    if stop_at is not None and stop_at < 1:
+        raise ValueError(f"--stop-at must be an iteration, at least 1, got {stop_at}")
+
+
+@contextmanager
+def loop_on(settings: LoopConfig, folder: Path, sizes: str) -> Iterator[tuple[Hardware, Rank, StopRequest]]:
+    """The hardware of a training, its processes and its signals; what they lack is said in a sentence.
+
+    Args:
+        settings: say which hardware.
+        folder: where the training writes.
+        sizes: settings, with their values, that would need less memory if they were lower.
+    """
+    hardware = find_hardware(settings)
+    try:
+        with process_group(hardware.device) as rank, stop_requests() as stop, _quiet_threads():
+            yield hardware, rank, stop
+    except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
+        if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
+            raise ValueError(
+                f"{sizes} do not fit into the memory of {hardware.device}: lower them with --set"
+            ) from error
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CheckpointError(
+                f"no space left in {folder}: free some and resume the run; checkpoints already written are intact"
+            ) from error
+        raise
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    make_step: Callable[[Progress], Step],
+    hardware: Hardware,
+    rank: Rank,
+    stop: StopRequest,
+    stop_at: int | None = None,
 ) -> Outcome:
-    """Trains from the newest checkpoint of the run, or from the start, to the end, to `stop_at` or to a signal."""
-    settings = config.train
-    check_shares(config, Rank(count=process_count()))
-    sizes = f"train.batch={settings.batch} and train.generator_batch={settings.generator_batch}"
-    with loop_on(settings, run.folder, sizes) as (hardware, rank, stop):
-        players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
-        batches = batches_of(config, dataset, hardware.device, rank)
+    """Trains from the newest checkpoints, or from the start, to the end, to `stop_at` or to a signal.
 
-        def step_of(progress: Progress) -> Step:
-            compile_players(players, config, hardware, progress)
-            step = make_step(players, batches, config, hardware, progress)
-            return lambda iteration: [step(iteration)]
+    Args:
+        tasks: trained side by side, iteration by iteration; their settings differ in nothing but what they draw.
+        make_step: called once there is something to train.
+        hardware: what it runs on.
+        rank: this process among all.
+        stop: where a signal is remembered.
+        stop_at: an iteration to end at before the last.
+    """
+    check_stop_at(stop_at)
+    settings = tasks[0].settings
+    with progress_for(settings.iterations, rank.first) as progress, ExitStack() as ending:
+        iteration, seconds_before = restore(tasks, rank, progress)
+        goal = min(settings.iterations, stop_at or settings.iterations)
+        if iteration >= goal:
+            return Outcome(iteration, first_process=rank.first)
+        step = make_step(progress)
+        journals = [
+            ending.enter_context(closing(Journal(task.run, progress, rank, iteration, hardware))) for task in tasks
+        ]
+        healthy = [torch.ones((), dtype=torch.bool, device=hardware.device) for _ in tasks]
+        began = time.monotonic()
 
-        task = players_to_task(players, config, dataset, run, evaluator)
-        return run_tasks([task], step_of, hardware, rank, stop, stop_at)
+        while iteration < goal:
+            losses = step(iteration)
+            iteration += 1
+            for flag, values in zip(healthy, losses, strict=True):
+                flag &= torch.stack([value.isfinite() for value in values.values()]).all()
+            seconds = seconds_before + time.monotonic() - began
+            last = iteration == goal
+            saving, stopping = due(settings.checkpoint_every, iteration, last), stop.requested(rank)
+            logging = saving or stopping or due(settings.log_every, iteration, last)
+            evaluating = last or due(settings.evaluate_every, iteration, last)
+
+            for task, journal, flag, values in zip(tasks, journals, healthy, losses, strict=True):
+                if logging:  # the only moments at which the host waits for the device
+                    means = {name: rank.mean(value).item() for name, value in values.items()}
+                    unhealthy = rank.any(not flag) or not all(map(math.isfinite, means.values()))
+                    stop_if_diverged(unhealthy, means, task, journal, iteration, thorough=saving or stopping)
+                    journal.losses(iteration, means, seconds, task.learning_rate(iteration - 1), task.images)
+                if rank.first and task.look is not None:
+                    task.look(iteration, last, journal)
+                if evaluating and task.evaluate is not None:
+                    try:
+                        scores = task.evaluate()
+                    except Exception:
+                        if rank.first:  # training was not at fault: keep it
+                            save(task, iteration, seconds)
+                        raise
+                    if rank.first:
+                        journal.scores(iteration, scores, task.best)
+                if rank.first and (saving or stopping):
+                    save(task, iteration, seconds)
+            progress.advance(iteration)
+            if stopping and not last:
+                for journal in journals:
+                    journal.event(iteration, "stopped", signal=stop.signal)
+                return Outcome(iteration, stop.signal or int(signal.SIGTERM), rank.first)
+        what = "finished" if goal == settings.iterations else "stopped"
+        for journal in journals:
+            journal.event(iteration, what, seconds=round(seconds, 1))
+    return Outcome(iteration, first_process=rank.first)
 
 
-def players_to_task(
-    players: Players, config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None
-) -> Task:
-    settings, sampler = config.train, Sampler(players.sampler, dataset.classes)
-
-    def look(iteration: int, last: bool, journal: Journal) -> None:
-        if due(settings.sample_every, iteration, last):
-            journal.samples(iteration, sampler)
-        if due(settings.conditioning_every, iteration, last):
-            journal.conditioning(iteration, sampler, settings.seed)
-
-    return Task(
-        run,
-        settings,
-        dataset,
-        players,
-        learning_rate=lambda iteration: learning_rate(settings, iteration),
-        images=settings.critic_steps * settings.batch,
-        look=look,
-        evaluate=None if evaluator is None else lambda: evaluator(sampler),
-        best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampler.state_dict().items()}),
-    )
+# What happens around an iteration
 
 
-def check_shares(config: Config, rank: Rank) -> None:
-    for name in ("batch", "generator_batch"):
-        rank.check_share(f"train.{name}", getattr(config.train, name))
+def restore(tasks: Sequence[Task], rank: Rank, progress: Progress) -> tuple[int, float]:
+    """Puts back the newest whole checkpoint -> its iteration and the seconds spent until then.
+
+    Of several tasks, the newest that all of them have: one may have been killed before the next could save.
+    """
+    found = [read_newest(task.run.checkpoints) for task in tasks]
+    iteration = min(iteration_of(each) for each in found)
+    found = [
+        each if iteration_of(each) == iteration else read_newest(task.run.checkpoints, iteration)
+        for each, task in zip(found, tasks, strict=True)
+    ]
+    if rank.any(rank.mean(torch.tensor(float(iteration))).item() != iteration):
+        raise ValueError(
+            f"the processes found different checkpoints in {tasks[0].run.folder}: it must be one that all share"
+        )
+    for each, task in zip(found, tasks, strict=True):
+        if iteration_of(each) != iteration:
+            raise ValueError(f"{task.run.folder} has no checkpoint of iteration {iteration}, where another run stands")
+        if each is not None and each.facts.get("data") != task.dataset.fingerprint:
+            raise ValueError(
+                f"the images of {task.dataset.name} are not those that {task.run.folder} was trained on: "
+                f"bring those back, or begin a new run with another --out"
+            )
+    seconds = 0.0
+    for each, task in zip(found, tasks, strict=True):
+        if rank.first:
+            task.run.forget_after(iteration)
+        if each is not None:
+            for reason in each.damaged:
+                progress.say(f"passed over a damaged checkpoint: {reason}; going on from {each.path.name}")
+            tensors_to_learner(each, task.learner)
+            seconds = float(each.facts["seconds"])
+    return iteration, seconds
 
 
-def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> Batches:
-    """What the players are given, from the data on the device, where it fits."""
-    dataset = dataset_on(dataset, device)
-    return Batches(
-        dataset.images,
-        dataset.labels if config.conditional else None,
-        config.classes if config.conditional else None,
-        config.generator.noise,
-        config.train,
-        device,
-        rank,
-    )
+def stop_if_diverged(
+    unhealthy: bool, means: dict[str, float], task: Task, journal: Journal, iteration: int, thorough: bool
+) -> None:
+    """Before anything is written: a state that is not finite must never become the last checkpoint.
 
-
-def compile_players(players: Players, config: Config, hardware: Hardware, progress: Progress) -> None:
-    if not hardware.compile:
+    Losses can be finite when the weights they lead to are not: `thorough`, before a checkpoint, looks at these too.
+    """
+    if not unhealthy and not thorough:
         return
-    players.generator.compile(dynamic=False)  # two batch sizes, each with kernels made for it
-    if config.train.gradient_penalty:
-        progress.say("the discriminator is not compiled: a gradient penalty differentiates it twice")
-    else:
-        players.discriminator.compile(dynamic=False)
+    tensor = first_nonfinite(learner_to_tensors(task.learner))
+    if not unhealthy and tensor is None:
+        return
+    loss = next((name for name, value in means.items() if not math.isfinite(value)), "a loss") if unhealthy else None
+    good = read_newest(task.run.checkpoints)
+    kept = f"the last good state is {good.path.name}" if good else "no checkpoint had been written yet"
+    where = f"; the first tensor with NaN or Inf is {tensor}" if loss and tensor else ""
+    journal.event(iteration, "diverged", loss=loss, tensor=tensor)
+    raise DivergedError(f"{loss or tensor} is no longer finite at iteration {iteration}{where}; {kept}")
 
 
-def make_step(
-    players: Players, batches: Batches, config: Config, hardware: Hardware, progress: Progress
-) -> Callable[[int], Losses]:
-    """A function from an iteration's number to its losses, which are valid until the next; a CUDA graph if it can."""
+def save(task: Task, iteration: int, seconds: float) -> None:
+    facts = {
+        "iteration": iteration,
+        "seconds": seconds,
+        "classes": list(task.dataset.classes),
+        "data": task.dataset.fingerprint,
+        "version": __version__,
+    }
+    write_checkpoint(task.run.checkpoints, f"{iteration:07d}", learner_to_tensors(task.learner), facts)
+    keep_last(task.run.checkpoints, task.settings.keep_checkpoints, iteration)
 
-    def compute(inputs: Inputs) -> Losses:
-        return train_iteration(players, inputs, config, hardware.precision, batches.rank)
 
-    run = graphed(compute, players, config.train, hardware, progress)
-
-    def step(iteration: int) -> Losses:
-        set_learning_rate(players, learning_rate(config.train, iteration))
-        return run(batches.draw(iteration))
-
-    return step
+@contextmanager
+def _quiet_threads() -> Iterator[None]:
+    """TensorBoard's thread prints the error of a full disk that its next caller is given anyway."""
+    before = threading.excepthook
+    threading.excepthook = lambda thread: None if isinstance(thread.exc_value, OSError) else before(thread)
+    try:
+        yield
+    finally:
+        threading.excepthook = before
