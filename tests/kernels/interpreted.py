@@ -18,6 +18,9 @@ from tests.kernels.cases import (
     make_symmetric,
 )
 
+import wcgan
+from wcgan.functional import _passes, parts
+
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
 jacobi = pytest.importorskip("wcgan.kernels.jacobi", reason="Triton is not installed")
 
@@ -158,3 +161,40 @@ def test_a_kernel_that_does_not_compile_is_not_used(monkeypatch):
     monkeypatch.setattr(jacobi, "eigen", fail)
     with pytest.warns(UserWarning, match=r"eigenvalues, and waits for them: cannot be compiled$"):
         assert not jacobi.works.__wrapped__(torch.device("cpu"))
+
+
+# Layers, whose passes go by the kernels
+
+
+@pytest.fixture
+def kernels_everywhere(monkeypatch):
+    for module in (_passes, parts):
+        monkeypatch.setattr(module, "kernels_for", lambda *_: batch)
+
+
+def training_step(variant, groups):
+    """Output, gradients and statistics of a batch, and the output of the same batch as two parts, without gradients."""
+    torch.manual_seed(1)
+    classes = 3 if wcgan.VARIANTS[variant].conditional else None
+    options = {"groups": groups} if groups else {}
+    layer = wcgan.normalization(variant, 6, classes, **options)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter)
+    x = make_batch((8, 6, 9)).unflatten(2, (3, 3)).requires_grad_()
+    labels = (torch.arange(8) % 3,) if classes else ()
+    out = layer(x, *labels)
+    gradients = torch.autograd.grad(out, [x, *layer.parameters()], torch.randn(out.shape))
+    with torch.no_grad(), wcgan.norm.sub_batches(layer, 2):
+        halves = layer(x, *labels)
+    return [out.detach(), *gradients, halves, *layer.buffers()]
+
+
+UNGROUPED = ("WC", "WC-diag", "std-C", "c-std-C", "cWC_sa")
+
+
+@pytest.mark.parametrize(("variant", "groups"), [*((v, None) for v in UNGROUPED), ("DBN", 2), ("IterNorm", 3)])
+def test_layers_compute_what_they_do_by_plain_operators(variant, groups, request):
+    expected = training_step(variant, groups)
+    request.getfixturevalue("kernels_everywhere")
+    for value, wanted in zip(training_step(variant, groups), expected, strict=True):
+        torch.testing.assert_close(value, wanted, rtol=2e-4, atol=2e-4)

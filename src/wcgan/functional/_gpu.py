@@ -29,10 +29,10 @@ def plain_passes() -> Iterator[None]:
         _state["kernels"] = before
 
 
-def kernels_for(groups: int, p: int, *batches: Tensor) -> ModuleType | None:
-    """The kernels, where they take these batches `(N, d, ...)` with maps of `groups` blocks of size p; else None."""
+def kernels_for(*batches: Tensor) -> ModuleType | None:
+    """The kernels, which know full matrices, where they take these batches `(N, d, ...)`; else None."""
     first = batches[0]
-    if not (_state["kernels"] and first.is_cuda and groups == 1 and p > 1 and first.numel()):
+    if not (_state["kernels"] and first.is_cuda and first.shape[1] > 1 and first.numel()):
         return None
     if any(x.dtype != first.dtype or not _is_view(x) for x in batches):
         return None

@@ -3,7 +3,8 @@
 A batch is viewed as `(N, d, L)`: samples, channels, positions of a sample. Each pass walks it once, in blocks that stay
 in cache, so that nothing of the batch's own size is allocated besides the result. Inside a block the data is centred
 first and multiplied second: `M (x - mu)` and never `M x - M mu`, which would cancel when `|mu|` is large. Where a GPU's
-own kernels take the batch (`_gpu.kernels_for`), they do the same work instead.
+own kernels take the batch (`_gpu.kernels_for`), they do the same work instead: they know full matrices only, of which
+blocks are taken, since to read the batch costs more than the products that are not needed.
 
 A *map* is a tensor `(K, g, p, p)` with `d = g p`: K slots (one shared by all samples, one a class, or one a
 sample), each of g diagonal blocks of size p. `p = 1` is a diagonal matrix, `g = 1` a full one.
@@ -40,9 +41,9 @@ def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
     positions = as_positions(x)
     d = x.shape[1]
     p = d // groups
-    if kernels := kernels_for(groups, p, x):
+    if kernels := kernels_for(x):
         mean, scatter = kernels.moments(positions, parts=1)
-        return x.numel() // d, mean[0], scatter
+        return x.numel() // d, mean[0], full_to_blocks(scatter, groups)[0]
     centre = total = torch.zeros(d, dtype=compute_dtype(x), device=x.device)
     scatter = torch.zeros(groups, p, p, dtype=centre.dtype, device=x.device)
     count = 0
@@ -77,9 +78,10 @@ def map_pass(
         relu: whether to replace what is negative by 0.
     """
     target = as_positions(out)
-    if kernels := kernels_for(*_blocks_of([matrix for _, matrix, _ in terms]), out, *(x for x, _, _ in terms)):
-        flat = [(as_positions(x), m[:, 0], None if mean is None else mean.view(-1, x.shape[1])) for x, m, mean in terms]
-        kernels.apply_maps(target, offset, flat, index, relu)
+    diagonal = all(matrix.shape[2] == 1 for _, matrix, _ in terms)
+    if not diagonal and (kernels := kernels_for(out, *(x for x, _, _ in terms))):
+        full = [(as_positions(x), blocks_to_full(m), None if mu is None else mu.view(1, -1)) for x, m, mu in terms]
+        kernels.apply_maps(target, offset, full, index, relu)
         return
     n_slots = max([offset.shape[0]] + [matrix.shape[0] for _, matrix, _ in terms])
     for samples, places in _blocks(target, out.shape[1] if n_slots == 1 else out.shape[1] ** 2):
@@ -105,9 +107,9 @@ def cross_pass(
     """One read of two batches -> `sum_n z_n (x_n - mean)^T` of each slot `(K, g, p, p)`, and `sum_n z_n` `(K, d)`."""
     slots, groups, p = shape
     z3, x3, d = as_positions(z), as_positions(x), x.shape[1]
-    if kernels := kernels_for(groups, p, x, z):
+    if p > 1 and (kernels := kernels_for(x, z)):
         products, sums = kernels.cross(z3, x3, mean, slots, index)
-        return products.unsqueeze(1), sums
+        return full_to_blocks(products, groups), sums
     dtype = compute_dtype(x)
     products = torch.zeros(slots, groups, p, p, dtype=dtype, device=x.device)
     sums = torch.zeros(slots, d, dtype=dtype, device=x.device)
@@ -138,10 +140,20 @@ def cross_pass(
     return products, sums
 
 
-def _blocks_of(maps: list[Tensor]) -> tuple[int, int]:
-    """Groups and block size that all maps have in common; (0, 0) where they differ."""
-    shapes = {(matrix.shape[1], matrix.shape[2]) for matrix in maps}
-    return shapes.pop() if len(shapes) == 1 else (0, 0)
+def full_to_blocks(matrix: Tensor, groups: int) -> Tensor:
+    """The diagonal blocks `(K, g, p, p)` of matrices `(K, d, d)`."""
+    p = matrix.shape[1] // groups
+    return matrix.view(-1, groups, p, groups, p).diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).contiguous()
+
+
+def blocks_to_full(blocks: Tensor) -> Tensor:
+    """`(K, g, p, p)` -> matrices `(K, d, d)` with these blocks on the diagonal."""
+    slots, groups, p, _ = blocks.shape
+    if groups == 1:
+        return blocks[:, 0]
+    full = blocks.new_zeros(slots, groups, p, groups, p)
+    full.diagonal(dim1=1, dim2=3).copy_(blocks.permute(0, 2, 3, 1))
+    return full.view(slots, groups * p, groups * p)
 
 
 def _blocks(positions: Tensor, per_sample: int) -> Iterator[tuple[slice, slice]]:

@@ -66,9 +66,9 @@ def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> 
     return grad_color, left.mT @ right
 
 
-def _correction(whitening: str, count: float | Tensor) -> float | Tensor:
-    """Batch normalisation divides by the biased variance and averages the unbiased one; so does `standardize`."""
-    return (count - 1) / count if whitening == "standardize" else 1.0
+def corrected(covariance: Tensor, whitening: str, count: float | Tensor) -> Tensor:
+    """What is divided by: batch normalisation takes the biased variance and averages the unbiased one."""
+    return covariance * ((count - 1) / count) if whitening == "standardize" else covariance
 
 
 def _fake(x, color, shift, index, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:
@@ -103,7 +103,7 @@ def _whiten_color(
     if group:
         count, mean, scatter = _reduce_moments(count, mean, scatter, group)
     covariance = scatter / (count - 1)
-    w = Whitening(*KINDS[whitening].factorise(covariance * _correction(whitening, count), eps, iterations))
+    w = Whitening(*KINDS[whitening].factorise(corrected(covariance, whitening, count), eps, iterations))
     mapping = compose(color, w.matrix)
     out = torch.empty_like(x)
     offset = mean.new_zeros(mapping.shape[0], x.shape[1]) if shift is None else shift
@@ -158,9 +158,9 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
         given = [] if grad_covariance is None else [grad_covariance]
         if group:  # statistics are shared by all ranks: so are their gradients
             grad_mu, grad_w, *given = _reduce(group, grad_mu, grad_w, *given)
-        scale = _correction(whitening, count)
-        grad_sigma = scale * KINDS[whitening].pull_back(covariance * scale, w, grad_w, eps, iterations)
-        grad_sigma = sum(given, grad_sigma)
+        sigma = corrected(covariance, whitening, count)
+        grad_sigma = KINDS[whitening].pull_back(sigma, w, grad_w, eps, iterations)
+        grad_sigma = sum(given, corrected(grad_sigma, whitening, count))
         curvature = (grad_sigma + grad_sigma.mT) / (count - 1)
         # Second pass: Xbar = M^T Zbar + 2/(m-1) Sbar (X - mu) + mubar / m.
         grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, grad_mu.unsqueeze(0) / count)

@@ -8,7 +8,7 @@ from torch import Tensor
 from wcgan.functional import _passes
 from wcgan.functional._gpu import kernels_for
 from wcgan.functional._registration import register
-from wcgan.functional.normalize import Statistics, whiten_color
+from wcgan.functional.normalize import Statistics, corrected, whiten_color
 from wcgan.functional.whitening import KINDS
 
 
@@ -110,21 +110,25 @@ def _whiten_color_parts(
     relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, d = x.shape[:2]
-    kernels = kernels_for(groups, d // groups, x)
-    matrices = color is None or (color.dim() == 3 and (index is not None or color.shape[0] == 1))
-    if kernels is None or group or not matrices:
+    kernels = kernels_for(x)
+    shared = color is None or index is not None or color.shape[0] == 1
+    if kernels is None or group or not shared:
         arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
         outs, statistics = _one_after_another(*arguments)
         mean, covariance, retry = (torch.stack(column) for column in zip(*statistics, strict=True))
         return torch.cat(outs, out=torch.empty_like(x)), mean, covariance, retry
     positions = _passes.as_positions(x)
     mean, scatter = kernels.moments(positions, parts)
-    covariance = scatter / (x.numel() // d // parts - 1)
-    w = KINDS[whitening].factorise(covariance, eps, iterations)
-    mapping = w.matrix if color is None else (color @ w.matrix.unsqueeze(1)).flatten(0, 1)  # (parts K, d, d)
+    count = x.numel() // d // parts
+    covariance = _passes.full_to_blocks(scatter, groups) / (count - 1)
+    w = KINDS[whitening].factorise(corrected(covariance, whitening, count).flatten(0, 1), eps, iterations)
+    matrix = _passes.blocks_to_full(w.matrix.unflatten(0, (parts, groups))).unsqueeze(1)
+    if color is not None:
+        matrix = color @ matrix if color.dim() == 3 else color.unsqueeze(2) * matrix
+    mapping = matrix.flatten(0, 1)  # (parts K, d, d)
     slots = mapping.shape[0] // parts
     slot = None if index is None else index + torch.arange(n, device=x.device) // (n // parts) * slots
     offset = mean.new_zeros(1, d) if shift is None else shift.repeat(parts, 1)
     out = torch.empty_like(x)
     kernels.apply_maps(_passes.as_positions(out), offset, [(positions, mapping, mean)], slot, relu)
-    return out, mean, covariance.unsqueeze(1), w.retry.unsqueeze(1)
+    return out, mean, covariance, w.retry.unflatten(0, (parts, groups))
