@@ -1,5 +1,7 @@
 """The command line: what it prints, and one sentence with exit code 2 for what a user can mend."""
 
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -150,6 +152,30 @@ def test_a_sample_is_one_picture_beside_the_run_unless_said_otherwise(command, t
     assert (code, out.strip()) == (0, f"4 images: {trained}/sample-9.png")
     with Image.open(trained / "sample-9.png") as picture:
         assert picture.size == (2 * 10 + 2, 2 * 10 + 2)
+
+
+@pytest.mark.parametrize(("kind", "options"), [("sample", ["-n", 4]), ("fixed-z", ["--grid", "fixed-z"])])
+def test_a_picture_that_nobody_named_is_written_over_none(command, trained, kind, options):
+    said = []
+    for truncation in (1.0, 0.5, 0.0):
+        before = everything(trained)
+        code, out, _ = command("sample", trained, *options, "--seed", 7, "--truncation", truncation)
+        assert code == 0
+        said.append(out.strip().partition(": ")[2])
+        assert {path: everything(trained)[path] for path in before} == before
+    assert said == [f"{trained}/{kind}-7{more}.png" for more in ("", "-2", "-3")]
+    assert len({Path(name).read_bytes() for name in said}) == 3
+
+
+@pytest.mark.parametrize("options", [["-n", 4], ["--grid", "fixed-z"]], ids=["sample", "grid"])
+def test_a_picture_under_a_name_that_was_asked_for_is_replaced(command, trained, place, options):
+    pictures = set()
+    for truncation in (1.0, 0.5):
+        code, out, _ = command("sample", trained, *options, "--truncation", truncation, "--out", "mine.png")
+        assert (code, out.strip().partition(": ")[2]) == (0, "mine.png")
+        pictures.add((place / "mine.png").read_bytes())
+    assert len(pictures) == 2
+    assert {path.name for path in place.iterdir()} <= {"mine.png", "mine.png.txt"}
 
 
 def test_runs_are_compared_on_one_page(command, trained, place):
@@ -318,6 +344,17 @@ def test_a_run_folder_that_cannot_be_made(command, place, out):
     photos = write_photos(place.parent / "photos")
     assert_refused(command(*training(photos, out)), out.partition("/run")[0], "cannot be used")
     assert everything(place) == {place / "file": b"mine"}
+
+
+def test_a_page_that_finds_no_space_leaves_the_one_before(command, trained, place, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (place / "page.html").write_text("mine")
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = command("compare", trained, "--out", "page.html")
+    assert (code, err) == (2, "wcgan: page.html cannot be used: no space left on device\n")
+    assert everything(place) == {place / "page.html": b"mine"}
 
 
 def test_a_batch_too_large_for_memory(command, place, monkeypatch):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wcgan.train.checkpoint import write_atomically
+from wcgan.data.writing import write_atomically
 
 
 @dataclass(frozen=True)

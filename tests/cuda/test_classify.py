@@ -15,11 +15,17 @@ from wcgan.train.progress import Progress
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("ignore:TensorFloat32"),  # the compiler advises what would round more
+    pytest.mark.filterwarnings("ignore:TensorFloat32"),  # the compiler advises what rounds more
     pytest.mark.filterwarnings("ignore:.torch._prims_common:FutureWarning"),  # PyTorch of itself
 ]
 DEVICE = torch.device("cuda", 0)
 ITERATIONS = WARM_UP + 5
+
+
+@pytest.fixture(autouse=True)
+def exact_convolutions(monkeypatch):
+    """Not in tf32, whose rounding is another in each kernel that the compiler may choose."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 class Sentences(Progress):

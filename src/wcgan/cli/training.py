@@ -55,6 +55,7 @@ def sample(
     """Draw images from a trained generator."""
     from wcgan.experiments.grids import write_grid
     from wcgan.train import load_generator
+    from wcgan.train.folders import free_name
     from wcgan.train.images import write_images
     from wcgan.train.shipped import find_run, shipped
 
@@ -67,12 +68,12 @@ def sample(
     if grid is not None:
         if count is not None:
             raise ValueError(f"--grid has ten images a row: leave out -n {count}")
-        target = file or place / f"{grid}-{seed}.png"
+        target = file or free_name(place / f"{grid}-{seed}.png")
         say(f"{grid}: {write_grid(source, grid, target, wanted, checkpoint, seed, truncation, device)}")
         return
     number = 64 if count is None else count
     images = load_generator(source, checkpoint, device).sample(number, wanted, seed, truncation)
-    target = file or place / f"sample-{seed}.png"
+    target = file or free_name(place / f"sample-{seed}.png")
     write_images(images, target)
     say(f"{number} images: {target}")
 

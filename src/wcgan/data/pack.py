@@ -28,6 +28,7 @@ from torch import Tensor
 
 from wcgan.data.lock import locked
 from wcgan.data.recipe import Progress, Recipe, recipe_to_key, recipe_to_slot
+from wcgan.data.writing import sync_folder
 
 _log = logging.getLogger(__name__)
 _BLOCK = 4 << 20  # bytes under one CRC
@@ -261,12 +262,7 @@ def _publish(part: Path, home: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.rename(home, aside)
         shutil.rmtree(aside, ignore_errors=True)
-    if os.name == "posix":
-        folder = os.open(home.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    sync_folder(home.parent)
 
 
 @contextlib.contextmanager

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from wcgan.data.pack import cache_folder
+from wcgan.data.writing import write_atomically
 
 try:
     import safetensors
@@ -42,8 +41,8 @@ def save(kind: str, name: str, weights: dict[str, Tensor], record: dict[str, Any
     record = {**record, "weights": fingerprint(weights)}
     weights_file.parent.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
-    _write(weights_file, safetensors.torch.save(tensors))
-    _write(record_file, (json.dumps(record, indent=2) + "\n").encode())
+    write_atomically(weights_file, safetensors.torch.save(tensors))
+    write_atomically(record_file, (json.dumps(record, indent=2) + "\n").encode())
 
 
 def fingerprint(weights: dict[str, Tensor]) -> str:
@@ -71,17 +70,3 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 def _files(kind: str, name: str, cache: Path | None) -> tuple[Path, Path]:
     folder = (cache or cache_folder()) / kind
     return folder / f"{name}.safetensors", folder / f"{name}.json"
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file in one step: whoever reads it sees all of it, or what was there before."""
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wcgan.train.checkpoint import write_atomically
+from wcgan.data.writing import write_atomically
 from wcgan.train.images import grid, scale_to_show, write_png
 from wcgan.train.loading import load_generator
 from wcgan.train.randomness import generator_for

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from wcgan.data.writing import write_atomically
 from wcgan.experiments.timing import (
     WARM_UP,
     WIDTH_ON_CPU,
@@ -25,7 +26,6 @@ from wcgan.experiments.timing import (
 )
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningColoring2d, WhiteningLayer
-from wcgan.train.checkpoint import write_atomically
 from wcgan.train.commit import find_commit
 from wcgan.train.config import Config
 from wcgan.train.hardware import Hardware, find_hardware

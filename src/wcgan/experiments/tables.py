@@ -9,11 +9,11 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+from wcgan.data.writing import write_atomically
 from wcgan.experiments.kinds import RunConfig, check_run, find_preset, shorten, with_train
 from wcgan.experiments.paper import TABLES, Row, Table
 from wcgan.experiments.presets import preset_to_folder
 from wcgan.norm import VARIANTS
-from wcgan.train.checkpoint import write_atomically
 from wcgan.train.config import config_to_yaml, override
 
 _CONVERGENCE = ("GP + ResNet", "WC GP + ResNet", "SN + ResNet", "WC SN + ResNet")

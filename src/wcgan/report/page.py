@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from wcgan._version import __version__
+from wcgan.data.writing import write_atomically
 from wcgan.report.curves import groups_to_curves
 from wcgan.report.figures import counted
 from wcgan.report.html import Markup, document, join, tag
@@ -47,12 +47,9 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
 
 
 def write_whole(file: Path, content: str) -> Path:
-    """All of the content under that name, in one step, or nothing new."""
+    """All of the content under that name, in one step, or nothing new; folders are made for it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("wb", dir=file.parent, prefix=f".{file.name}-", delete=False) as temporary:
-        temporary.write(content.encode())
-    os.chmod(temporary.name, 0o644)
-    os.replace(temporary.name, file)
+    write_atomically(file, content.encode())
     return file
 
 

@@ -5,10 +5,8 @@ temporary file, flushed to the disk and renamed, so that a process killed at any
 untouched, and one that was cut short or damaged later is recognised when it is read.
 """
 
-import errno
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from wcgan.data.writing import NO_SPACE, write_atomically
 from wcgan.train.learner import Learner, laid_out_like
 
 
@@ -35,39 +34,27 @@ class Checkpoint:
     """Newer checkpoints that had to be passed over, and why."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """All of the content under that name, or nothing new."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def write_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    content = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    path = folder / f"{name}.safetensors"
+    _write(path, content)
+    facts = {**facts, "bytes": len(content)}
+    facts["sha256"] = _digest(content, facts)
+    _write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_atomically(path, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_SPACE:
             raise CheckpointError(
                 f"no space left to write {path} ({len(content) / 2**20:.0f} MiB): free some and resume the run; "
                 f"the checkpoint before it is intact"
             ) from error
         raise
-
-
-def write_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    content = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
-    path = folder / f"{name}.safetensors"
-    write_atomically(path, content)
-    facts = {**facts, "bytes": len(content)}
-    facts["sha256"] = _digest(content, facts)
-    write_atomically(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
-    return path
 
 
 def _digest(content: bytes, facts: dict[str, Any]) -> str:

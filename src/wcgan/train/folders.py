@@ -1,10 +1,17 @@
-"""New folders: never over what is there, and whole or not at all."""
+"""New files and folders: never over what is there, and whole or not at all."""
 
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
+
+
+def free_name(file: Path) -> Path:
+    """The file itself, or where that exists the first of `NAME-2`, `NAME-3` and so on that does not."""
+    names = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in count(2))
+    return next(name for name in chain((file,), names) if not os.path.lexists(name))
 
 
 def require_new(folder: Path, advice: str = "name another with --out") -> None:

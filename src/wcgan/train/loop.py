@@ -1,6 +1,5 @@
 """The loop that every training runs in, read once from top to bottom."""
 
-import errno
 import math
 import signal
 import threading
@@ -15,6 +14,7 @@ import torch
 
 from wcgan._version import __version__
 from wcgan.data import Dataset
+from wcgan.data.writing import NO_SPACE
 from wcgan.train.checkpoint import (
     CheckpointError,
     first_nonfinite,
@@ -104,7 +104,7 @@ def loop_on(settings: LoopConfig, folder: Path, sizes: str) -> Iterator[tuple[Ha
             ) from error
         raise
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_SPACE:
             raise CheckpointError(
                 f"no space left in {folder}: free some and resume the run; checkpoints already written are intact"
             ) from error

@@ -1,12 +1,11 @@
 """The folder of a run: it explains itself, and nothing in it runs code when read."""
 
 import json
-import os
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
 
-from wcgan.train.checkpoint import write_atomically
+from wcgan.data.writing import write_atomically
 from wcgan.train.config import AnyConfig, Config, config_to_dict, config_to_yaml, read_config
 from wcgan.train.folders import require_new
 
@@ -69,9 +68,7 @@ class Run:
     def forget_after(self, iteration: int) -> None:
         """Drops measurements past a checkpoint that a resumed run will make again; events stay."""
         lines = [v for v in self.lines() if v["kind"] == "event" or v["iteration"] <= iteration]
-        temporary = self.metrics.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(v) + "\n" for v in lines), encoding="utf-8")
-        os.replace(temporary, self.metrics)
+        write_atomically(self.metrics, "".join(json.dumps(v) + "\n" for v in lines).encode())
 
 
 def new_run(folder: Path, config: Any) -> Run:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import wcgan
-from wcgan.train.checkpoint import write_atomically, write_checkpoint
+from wcgan.data.writing import write_atomically
+from wcgan.train.checkpoint import write_checkpoint
 from wcgan.train.config import DataConfig
 from wcgan.train.loading import load_generator
 from wcgan.train.run import Run, new_run

@@ -138,8 +138,15 @@ def test_another_generator_brings_its_own_classes_and_picture(opened, samplers):
     page.locator("#box-classes input").click()
     assert page.get_by_role("option").all_inner_texts() == ["0 ant", "1 bee", "2 cat", "3 dog"]
     page.keyboard.press("Escape")
+    page.get_by_label("are mixed").check()
+    page.get_by_label("Weights of a mix").wait_for()
     choose(page, "#run-sample", "classless")
-    page.locator("#box-classes").wait_for(state="hidden")
+    for gone in (page.locator("#box-classes"), page.get_by_label("are mixed"), page.get_by_label("Weights of a mix")):
+        gone.wait_for(state="hidden")
+    choose(page, "#run-sample", "plain")
+    page.get_by_label("take turns").wait_for()
+    assert page.get_by_label("take turns").is_checked()
+    assert page.get_by_label("Weights of a mix").is_hidden()
 
 
 def test_fixed_z_shows_the_papers_figure(opened, samplers):
@@ -161,6 +168,24 @@ def test_the_slider_goes_from_class_to_class_and_the_animation_moves(opened, sam
     page.wait_for_selector("#animation img")
     film = Image.open(io.BytesIO(page.request.get(source(page, "#animation")).body()))
     assert (film.format, film.n_frames) == ("WEBP", 46)
+
+
+def test_a_generator_without_classes_goes_between_two_z_alone(opened, samplers):
+    page = opened()
+    open_tab(page, "Interpolate")
+    before = source(page, "#frame")
+    page.get_by_label("both", exact=True).check()
+    wait_for_another(page, "#frame", before)
+    by_class = [page.locator(place) for place in ("#between", "#box-first-class", "#box-second-class")]
+    for name, state, between in (("classless", "hidden", BETWEEN[0]), ("plain", "visible", BETWEEN[1])):
+        before = source(page, "#frame")
+        choose(page, "#run-interpolate", name)
+        for box in by_class:
+            box.wait_for(state=state)
+        wait_for_another(page, "#frame", before)
+        expected = path_picture(path_images(samplers[name], 0.5, between))
+        assert np.array_equal(picture_at(page, "#frame"), pixels(expected))
+    assert page.get_by_label("two classes", exact=True).is_checked()
 
 
 def test_runs_stand_side_by_side(opened, samplers):

@@ -1,5 +1,7 @@
 """What the playground answers to any request: a picture, or one sentence."""
 
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -96,6 +98,17 @@ def test_a_file_that_may_be_on_its_way_is_not_written_again(tmp_path, monkeypatc
     assert first.is_relative_to(tmp_path)
     assert Path(file_to_send(b"abc", "a/b.png", button)).stat().st_ino == inode
     assert file_to_send(b"abd", "a/b.png", button) != str(first)
+
+
+def test_a_full_disk_is_a_sentence_that_names_no_folder(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ValueError, match=r"^the playground has no space left for b\.png: free some where it runs$"):
+        file_to_send(b"abc", "b.png", gr.DownloadButton())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_no_file_of_the_machine_is_served(served):

@@ -32,6 +32,12 @@ def test_fixed_z_offers_those_that_have_classes_alone(components):
     assert boxes["run-fixed-z"]["value"] == "digits-cWC_sa"
 
 
+def test_a_page_that_opens_on_a_generator_without_classes_offers_no_choice_of_them(components):
+    found = {part.get("elem_id"): part.get("visible") for part in components}
+    boxes = ("between", "box-classes", "box-first-class", "box-second-class", "box-neighbours-of")
+    assert {box: found[box] for box in boxes} == dict.fromkeys(boxes, False)
+
+
 def test_where_no_two_share_their_noise_compare_says_what_it_needs(components):
     assert not [part for part in components if part["kind"] == "checkboxgroup"]
     texts = [str(part.get("value")) for part in components if part["kind"] == "html"]

@@ -13,7 +13,7 @@ import gradio as gr
 from gradio.events import Dependency
 from PIL import Image
 
-from wcgan.train.checkpoint import write_atomically
+from wcgan.data.writing import NO_SPACE, write_atomically
 from wcgan.train.sampling import Sampler
 from wcgan.web.demo.limits import shown
 from wcgan.web.demo.pictures import image_to_png
@@ -89,13 +89,21 @@ def file_to_send(content: bytes, name: str, component: gr.Component) -> str:
     """A file in the page's own cache, from which old ones are deleted.
 
     One that is there already is not written again: it may be on its way to somebody.
+
+    Raises:
+        ValueError: where the disk is full, in words that name no folder of it.
     """
     path = Path(component.GRADIO_CACHE) / hashlib.sha256(content).hexdigest() / name.replace("/", "-")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        path.touch()
-    else:
-        write_atomically(path, content)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            path.touch()
+        else:
+            write_atomically(path, content)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise ValueError(f"the playground has no space left for {path.name}: free some where it runs") from error
+        raise
     return str(path)
 
 

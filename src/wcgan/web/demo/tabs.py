@@ -109,7 +109,8 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
 
     updates = {
         classes: lambda sampler: _class_box(sampler, "Classes", "None: all in turn.", several=True),
-        way: lambda sampler: gr.Radio(visible=sampler.conditional),
+        way: lambda sampler: gr.Radio(value=WAYS[0], visible=sampler.conditional),
+        weights: lambda _: gr.Textbox(value="", visible=False),
     }
     changes = [opened, draw.click, classes.change, way.change, weights.submit, weights.blur]
     changes += [seed.change, count.release, truncation.release]
@@ -146,10 +147,16 @@ def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
 def interpolate_tab(samplers: Samplers, opened: Any) -> None:
     """A point between two ends, and the way there and back."""
     first = next(iter(samplers.values()))
+
+    def between_box(sampler: Sampler) -> gr.Radio:
+        """Out of sight where there are no classes: between two z is all that is left."""
+        chosen = BETWEEN[1 if sampler.conditional else 0]
+        return gr.Radio(list(BETWEEN), value=chosen, label="Between", visible=sampler.conditional, elem_id="between")
+
     with gr.Row():
         with gr.Column(scale=2, min_width=280):
             run = _run_box(samplers, "interpolate")
-            between = gr.Radio(list(BETWEEN), value=BETWEEN[1 if first.conditional else 0], label="Between")
+            between = between_box(first)
             with gr.Row():
                 seeds = [_seed("First seed", 0), _seed("Second seed", 1)]
             with gr.Row():
@@ -178,7 +185,7 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
     changes = [opened, t.change, between.input, count.release, truncation.release]
     changes += [*(seed.change for seed in seeds), *(end.input for end in ends)]
     updates = {
-        between: lambda sampler: gr.Radio(value=BETWEEN[1 if sampler.conditional else 0]),
+        between: between_box,
         ends[0]: lambda sampler: _class_box(sampler, "First class", value=0),
         ends[1]: lambda sampler: _class_box(sampler, "Second class", value=1),
     }
