@@ -230,6 +230,19 @@ def test_the_papers_earlier_figures_stand_beside_ours_of_the_same_iteration(writ
     assert (row["IS at 200 difference"], row["IS difference"]) == ("+0.50", "+0.30")
 
 
+def test_rows_of_different_lengths_are_also_compared_where_all_have_been(write, two_seeds, tmp_path):
+    scores = [published(at, IS=5.0, FID=30.0 - at / 100) for at in (400, 600, 800)]
+    short = finished(tmp_path / "short", 0, *scores[:2], last=600)
+    long = finished(tmp_path / "long", 0, *scores, last=800)
+    unseen = write_run(tmp_path / "unseen", config(), training(100))
+    files = write({"digits/cWC": [short], "digits/cBN_sa": [long], "digits/none": [unseen]})
+    assert [row["FID 10k ours"] for row in markdown(files["md"])] == ["24", "22", DASH]
+    assert [row["FID 10k at 600"] for row in markdown(files["md"])] == ["24", "24", DASH]
+    assert lines(files["csv"])["digits/cBN_sa", "FID 10k at 600"]["ours"] == "24.0"
+    assert [row["FID 10k at 600"] for row in rows_of(files["html"])] == ["24", "24", DASH]
+    assert not any(" at " in name for name in markdown(write({"digits/cWC": two_seeds})["md"])[0])
+
+
 def test_latex_is_balanced_and_has_as_many_cells_as_columns(write, two_seeds):
     figures, facts = read_latex(write({"digits/cWC": two_seeds}, scale=0.1)["tex"].read_text())
     assert (len(figures.rows), len(facts.rows)) == (5, 2)  # only rows with runs took something

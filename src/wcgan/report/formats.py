@@ -66,13 +66,14 @@ class Part:
 
 
 def results_to_parts(results: Results) -> tuple[Part, Part]:
-    """The figures beside the paper's, and what else was measured with what it took: together they are too wide.
+    """The figures beside the paper's, also where all rows have been, and what else was measured with what it took.
 
-    Where the paper has no figure, the first part has all that was measured. The second has only rows with runs.
+    Together they are too wide. Where the paper has no figure, the first part has all that was measured. The second has
+    only rows with runs.
     """
     heads, cells = results_to_heads(results), [row_to_cells(row, results) for row in results.rows]
     ran = [row for row, source in zip(cells, results.rows, strict=True) if source.runs]
-    beside = sum(bool(column.paper) for column in results.columns)
+    beside = sum(bool(column.paper) or column.iteration is not None for column in results.columns)
     last = 1 + (beside or len(results.columns))
     width = sum(len(names) or 1 for _, names in heads[:last])
     return (

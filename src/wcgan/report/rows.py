@@ -123,7 +123,8 @@ def runs_to_results(
 
 
 def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: float = 1.0) -> tuple[Column, ...]:
-    """The paper's figures in the order of `MEASURES`, and after them what else was measured, without the paper's."""
+    """The paper's figures in the order of `MEASURES`, those scores where rows of different lengths can be compared, and
+    what else was measured."""
     own_names = {Score(*measured): name for name, measured in MEASURES.items()}
     columns = []
     for score, name in own_names.items():
@@ -135,6 +136,7 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
         paper = {row.preset: row.figures[name] for row in table.rows if name in row.figures}
         if paper:
             columns.append(Column(name, score, paper))
+    columns += _where_all_have_been(columns, [run for own in runs for run in own])
     known = {column.score for column in columns}
     found = [score for score in runs_to_scores([run for own in runs for run in own]) if score not in known]
     has = {score: {place for place, own in enumerate(runs) if measure(own, score)} for score in [*known, *found]}
@@ -145,6 +147,16 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
         if has[score] and (score in published or not has[score] <= set().union(*(has[other] for other in published))):
             extra.append(score)
     return (*columns, *(Column(own_names.get(score) or _label(score, extra), score) for score in extra))
+
+
+def _where_all_have_been(columns: Sequence[Column], runs: Sequence[RunRecord]) -> list[Column]:
+    """For runs of different lengths, the same scores at the last iteration that was evaluated in all of them."""
+    evaluated = [{record["iteration"] for record in run.evaluations} for run in runs if run.evaluations]
+    common = max(set.intersection(*evaluated), default=None) if evaluated else None
+    if common is None or all(common == max(iterations) for iterations in evaluated):
+        return []
+    measured = [column for column in columns if column.iteration is None and measure(runs, column.score, common)]
+    return [Column(f"{column.label} at {number(common)}", column.score, iteration=common) for column in measured]
 
 
 def _label(score: Score, scores: Sequence[Score]) -> str:

@@ -65,13 +65,11 @@ def model_to_graphs(model: nn.Module) -> list[fx.Graph]:
 
 def _about_to_raise(error: Exception) -> bool:
     """Whether what failed was a `raise` statement of the model's, in making its message."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _FX]
-    if not frames:
-        return False
-    place = frames[-1]
-    tree = ast.parse("".join(linecache.getlines(place.filename)))
-    raises = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
-    return any(node.lineno <= (place.lineno or 0) <= (node.end_lineno or 0) for node in raises)
+    # Not by `extract_tb`: Python 3.11 fails on code that torch.compile has made, whose places are not all known.
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    file, line = next((place for place in reversed(places) if place[0] not in _FX), ("", 0))
+    raises = [node for node in ast.walk(ast.parse("".join(linecache.getlines(file)))) if isinstance(node, ast.Raise)]
+    return any(node.lineno <= (line or 0) <= (node.end_lineno or 0) for node in raises)
 
 
 def _follow(model: nn.Module, given: Mapping[str, Any], answers: tuple[bool, ...]) -> fx.Graph:
