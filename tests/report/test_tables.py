@@ -327,3 +327,10 @@ def rows_of(file):
     return [
         {cell.attributes["data-label"]: cell.text for cell in row.all("td")} for row in table.all("tbody")[0].all("tr")
     ]
+
+
+@pytest.mark.parametrize(
+    ("table", "caption"), [(TABLE, "Ablation"), (TABLES["ablation-WC"], "Ablation of WC (the paper's table 3)")]
+)
+def test_latex_numbers_the_table_itself(write, table, caption):
+    assert rf"\caption{{{caption}}}" in write({}, table)["tex"].read_text()

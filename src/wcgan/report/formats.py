@@ -107,11 +107,12 @@ def results_to_csv(results: Results) -> str:
 def results_to_latex(results: Results) -> str:
     """Two `booktabs` tables across the page, figures and what the runs took, with the notes below them."""
     figures, facts = results_to_parts(results)
+    caption = f"{results.name} (the paper's {results.place.lower()})" if results.place else results.name
     lines = [
         r"% Needs \usepackage{booktabs}.",
         r"\begin{table*}",
         r"\centering",
-        rf"\caption{{{to_latex(results.title)}}}",
+        rf"\caption{{{to_latex(caption)}}}",
         r"\scriptsize",
         r"\setlength{\tabcolsep}{3pt}",
         *_tabular(figures),

@@ -69,7 +69,9 @@ class TableRow:
 class Results:
     """A table with all that is said of it."""
 
-    title: str
+    place: str
+    """Where the paper has it, as "Table 3"; empty where it does not."""
+    name: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
     scale: float
@@ -77,6 +79,11 @@ class Results:
     """How the figures were measured."""
     notes: tuple[str, ...]
     """The scale where it is not 1, and what else holds for all rows."""
+
+    @property
+    def title(self) -> str:
+        """Its place and its name."""
+        return f"{self.place}: {self.name}" if self.place else self.name
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -113,7 +120,8 @@ def runs_to_results(
     whose = "the paper's" if any(row.figures for row in table.rows) else "the presets'"
     shortened = [] if scale == 1 else [f"Schedules shortened to {scale:g} of {whose}."]
     return Results(
-        title=f"{table.place}: {table.title}" if table.place else table.title,
+        place=table.place,
+        name=table.title,
         columns=columns,
         rows=tuple(rows),
         scale=scale,
