@@ -79,14 +79,15 @@ def _cut(
         return [(x, color, shift, index)]
     own = index is None and color is not None and color.shape[0] == x.shape[0] > 1
     size = x.shape[0] // parts
-
-    def cut(values: Tensor | None, part: int, wanted: bool = True) -> Tensor | None:
-        return values[part * size : (part + 1) * size] if wanted and values is not None else values
-
+    slices = [slice(part * size, (part + 1) * size) for part in range(parts)]
     return [
-        (x[part * size : (part + 1) * size], cut(color, part, own), cut(shift, part, own), cut(index, part))
-        for part in range(parts)
+        (x[part], _rows(color, part) if own else color, _rows(shift, part) if own else shift, _rows(index, part))
+        for part in slices
     ]
+
+
+def _rows(values: Tensor | None, rows: slice) -> Tensor | None:
+    return None if values is None else values[rows]
 
 
 def _fake_parts(x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:

@@ -15,7 +15,7 @@ from wcgan.train.config import DataConfig
 from wcgan.train.loading import load_generator
 from wcgan.train.run import Run, new_run
 
-DEFAULT = "cifar10-WC"
+DEFAULT = "cifar10-cWC"
 ORIGIN = "origin.json"
 _FOLDER = Path(wcgan.__file__).parent / "generators"
 

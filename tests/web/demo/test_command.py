@@ -42,10 +42,11 @@ def test_sample_draws_from_a_shipped_generator_by_its_name(command, tmp_path):
 
 
 def test_classes_of_a_generator_that_has_none_are_refused_in_one_sentence(command, tmp_path):
-    code, out, err = command("sample", "--classes", 3, "--device", "cpu")
+    run = write_run(tmp_path / "run", "WC")
+    code, out, err = command("sample", run, "--classes", 3, "--device", "cpu")
     assert (code, out) == (2, "")
     assert "has no classes" in err
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.rglob("*.png"))
 
 
 def test_a_grid_of_a_shipped_generator_lies_where_the_command_was_given(command, tmp_path):
@@ -81,7 +82,7 @@ def test_runs_are_known_by_their_folder_or_where_two_are_called_alike_by_their_p
 
 def test_a_playground_without_runs_has_all_shipped_generators_and_cifar10_comes_first(tmp_path):
     assert list(load_runs(device="cpu")) == list(shipped_generators())
-    assert shipped_generators()[0] == "cifar10-WC"
+    assert shipped_generators()[0] == "cifar10-cWC"
     assert list(load_runs([write_run(tmp_path / "run"), Path(DIGITS)], device="cpu")) == ["run", DIGITS]
 
 
