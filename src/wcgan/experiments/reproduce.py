@@ -73,8 +73,9 @@ def reproduce(
     with ExitStack() as context:
         stop = context.enter_context(stop_requests(interrupt=module is None))
         if module is not None and left:
+            # Ray prints to the output that a worker has died, until it is shut down.
+            context.enter_context(redirect_stdout(sys.stderr))
             context.enter_context(connected(module, str(ray)))
-            context.enter_context(redirect_stdout(sys.stderr))  # Ray prints there that a worker has died
         show = context.enter_context(board_for(plan.runs, live=module is not None))
         for run in plan.runs:
             if run.name in endings:
