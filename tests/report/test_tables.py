@@ -230,16 +230,24 @@ def test_the_papers_earlier_figures_stand_beside_ours_of_the_same_iteration(writ
     assert (row["IS at 200 difference"], row["IS difference"]) == ("+0.50", "+0.30")
 
 
-def test_rows_of_different_lengths_are_also_compared_where_all_have_been(write, two_seeds, tmp_path):
-    scores = [published(at, IS=5.0, FID=30.0 - at / 100) for at in (400, 600, 800)]
+def test_rows_are_also_compared_where_one_ends_and_others_have_been(write, two_seeds, tmp_path):
+    scores = [published(at, IS=5.0, FID=30.0 - at / 100) for at in (400, 600, 800, 900, 1000)]
+    shortest = finished(tmp_path / "shortest", 0, *scores[:1], last=400)
     short = finished(tmp_path / "short", 0, *scores[:2], last=600)
-    long = finished(tmp_path / "long", 0, *scores, last=800)
+    long = [
+        finished(tmp_path / f"long{seed}", seed, *scores[:until], last=last)
+        for seed, until, last in ((0, 4, 900), (1, 5, 1000))
+    ]
     unseen = write_run(tmp_path / "unseen", config(), training(100))
-    files = write({"digits/cWC": [short], "digits/cBN_sa": [long], "digits/none": [unseen]})
-    assert [row["FID 10k ours"] for row in markdown(files["md"])] == ["24", "22", DASH]
-    assert [row["FID 10k at 600"] for row in markdown(files["md"])] == ["24", "24", DASH]
-    assert lines(files["csv"])["digits/cBN_sa", "FID 10k at 600"]["ours"] == "24.0"
-    assert [row["FID 10k at 600"] for row in rows_of(files["html"])] == ["24", "24", DASH]
+    table = Table("t", "Lengths", tuple(Row(f"digits/{name}", {"FID 10k": (17.2, None)}) for name in "abcd"))
+    files = write({"digits/a": [shortest], "digits/b": [short], "digits/c": long, "digits/d": [unseen]}, table)
+    rows = markdown(files["md"])
+    assert [row["FID 10k ours"] for row in rows] == ["26", "24", "20", DASH]
+    assert [row["FID 10k at 400"] for row in rows] == ["26", "26", "26 \u00b1 0", DASH]
+    assert [row["FID 10k at 600"] for row in rows] == [DASH, "24", "24 \u00b1 0", DASH]
+    assert "FID 10k at 900" not in rows[0]  # one row alone has been there
+    assert lines(files["csv"])["digits/c", "FID 10k at 600"]["ours"] == "24.0"
+    assert [row["FID 10k at 400"] for row in rows_of(files["html"])][:2] == ["26", "26"]
     assert not any(" at " in name for name in markdown(write({"digits/cWC": two_seeds})["md"])[0])
 
 

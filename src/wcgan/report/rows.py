@@ -144,7 +144,7 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
         paper = {row.preset: row.figures[name] for row in table.rows if name in row.figures}
         if paper:
             columns.append(Column(name, score, paper))
-    columns += _where_all_have_been(columns, [run for own in runs for run in own])
+    columns += _where_rows_end(columns, runs)
     known = {column.score for column in columns}
     found = [score for score in runs_to_scores([run for own in runs for run in own]) if score not in known]
     has = {score: {place for place, own in enumerate(runs) if measure(own, score)} for score in [*known, *found]}
@@ -157,14 +157,18 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
     return (*columns, *(Column(own_names.get(score) or _label(score, extra), score) for score in extra))
 
 
-def _where_all_have_been(columns: Sequence[Column], runs: Sequence[RunRecord]) -> list[Column]:
-    """For runs of different lengths, the same scores at the last iteration that was evaluated in all of them."""
-    evaluated = [{record["iteration"] for record in run.evaluations} for run in runs if run.evaluations]
-    common = max(set.intersection(*evaluated), default=None) if evaluated else None
-    if common is None or all(common == max(iterations) for iterations in evaluated):
-        return []
-    measured = [column for column in columns if column.iteration is None and measure(runs, column.score, common)]
-    return [Column(f"{column.label} at {number(common)}", column.score, iteration=common) for column in measured]
+def _where_rows_end(columns: Sequence[Column], runs: Sequence[Sequence[RunRecord]]) -> list[Column]:
+    """The same scores at each iteration where a row ends and others have been, too: there they can be compared."""
+    evaluated = [run.evaluations[-1]["iteration"] for own in runs for run in own if run.evaluations]
+    ends = sorted(set(evaluated))[:-1]
+    there = {(column.score, column.iteration) for column in columns}
+    return [
+        Column(f"{column.label} at {number(end)}", column.score, iteration=end)
+        for column in columns
+        for end in ends
+        if column.iteration is None and (column.score, end) not in there
+        if sum(measure(own, column.score, end) is not None for own in runs) > 1
+    ]
 
 
 def _label(score: Score, scores: Sequence[Score]) -> str:
