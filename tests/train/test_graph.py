@@ -8,10 +8,12 @@ from tests.train.cases import different, iterate, snapshot, tiny_batches, tiny_c
 
 from wcgan.norm import VARIANTS
 from wcgan.train import train
-from wcgan.train.graph import LARGEST_EIGEN, GraphedIteration, hindrance
+from wcgan.train.graph import LARGEST_EIGEN, GraphedIteration, hardware_for, hindrance
+from wcgan.train.hardware import Hardware
 from wcgan.train.iteration import learning_rate, train_iteration
 from wcgan.train.learner import set_learning_rate
 
+ABLE = Hardware(torch.device("cpu"), torch.float32, False, False, None)  # as one that records
 WHY = "ZCA whitening of 36 channels waits for its eigenvalues"
 
 
@@ -49,6 +51,20 @@ def test_what_must_be_recorded_and_cannot_is_an_error():
     players = tiny_players(config_of())
     with pytest.raises(ValueError, match=f"^train.cuda_graph=yes is not possible: {WHY}; use auto or no$"):
         GraphedIteration(dict, players, print, required=True)
+
+
+def test_hardware_is_described_as_the_networks_use_it():
+    assert hardware_for(tiny_players(config_of()), ABLE).describe()["cuda_graph"] == f"no: {WHY}"
+    assert hardware_for(tiny_players(config_of("WC")), ABLE).describe()["cuda_graph"] == "yes"
+    assert hardware_for(tiny_players(config_of()), replace(ABLE, eager_because="")).describe()["cuda_graph"] == "no"
+
+
+def test_a_run_whose_networks_cannot_be_recorded_says_so_where_others_could_be(tmp_path, monkeypatch):
+    monkeypatch.setattr("wcgan.train.loop.find_hardware", lambda settings: ABLE)
+    config = config_of(iterations=1)
+    run = tiny_run(tmp_path / "run", config)
+    train(config, tiny_data(), run)
+    assert run.lines()[0]["cuda_graph"] == f"no: {WHY}"
 
 
 def test_a_run_says_that_it_has_no_graph_on_a_cpu(tmp_path):

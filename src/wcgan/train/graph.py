@@ -6,6 +6,7 @@ every time, which `train_iteration` is; the draws and the learning rate are put 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -38,6 +39,11 @@ def hindrance(learner: Learner) -> str | None:
             if size > LARGEST_EIGEN:
                 return f"ZCA whitening of {size} channels waits for its eigenvalues"
     return None
+
+
+def hardware_for(learner: Learner, hardware: Hardware) -> Hardware:
+    """The hardware as these networks use it: without a graph where they cannot be recorded."""
+    return hardware if hardware.eager_because is not None else replace(hardware, eager_because=hindrance(learner))
 
 
 def run_on_stream(stream: torch.cuda.Stream, compute: Compute[Inputs, Outputs], inputs: Inputs) -> Outputs:

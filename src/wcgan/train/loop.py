@@ -26,6 +26,7 @@ from wcgan.train.checkpoint import (
     write_checkpoint,
 )
 from wcgan.train.config import LoopConfig
+from wcgan.train.graph import hardware_for
 from wcgan.train.hardware import Hardware, find_hardware
 from wcgan.train.journal import Best, Journal
 from wcgan.train.learner import Learner, Losses
@@ -138,8 +139,10 @@ def run_tasks(
             return Outcome(iteration, first_process=rank.first)
         step = make_step(progress)
         journals = [
-            ending.enter_context(closing(Journal(task.run, progress, rank, iteration, hardware))) for task in tasks
+            Journal(task.run, progress, rank, iteration, hardware_for(task.learner, hardware)) for task in tasks
         ]
+        for journal in journals:
+            ending.enter_context(closing(journal))
         healthy = [torch.ones((), dtype=torch.bool, device=hardware.device) for _ in tasks]
         began = time.monotonic()
 
