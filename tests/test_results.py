@@ -23,6 +23,6 @@ def test_a_committed_table_is_that_of_its_runs(key, tmp_path):
     for file in (tmp_path / "results" / key).glob("table.*"):
         file.unlink()
     rebuild(tmp_path / "results", key, write_table)
-    for form in ("md", "csv", "tex", "html"):
+    for form in ("md", "csv", "tex", "html", "svg"):
         made, kept = (folder / key / f"table.{form}" for folder in (tmp_path / "results", RESULTS))
         assert made.read_text() == kept.read_text(), f"run `wcgan reproduce --from results`: {kept} is out of date"

@@ -53,7 +53,8 @@ def test_a_table_is_made_pictured_and_rebuilt(command, pictures, tmp_path):
     code, out, _ = command("digits", "--rows", "cBN", "--scale", "0.5", *sets)
     folder = tmp_path / "reproduce-x0.5" / "digits"
     assert code == 0
-    assert out.splitlines() == [f"{kind}: reproduce-x0.5/digits/table.{kind}" for kind in ("md", "csv", "tex", "html")]
+    kinds = ("md", "csv", "tex", "html", "svg")
+    assert out.splitlines() == [f"{kind}: reproduce-x0.5/digits/table.{kind}" for kind in kinds]
     for kind in ("md", "csv", "tex", "html"):
         assert "0.5" in (folder / f"table.{kind}").read_text(encoding="utf-8")
     assert command("grids", "--scale", "0.5")[0] == 0

@@ -1,4 +1,4 @@
-"""A table of the paper with ours beside it: what each of the four files says."""
+"""A table of the paper with ours beside it: what each of the five files says."""
 
 import csv
 
@@ -58,10 +58,10 @@ def lines(file):
         return {(line["row"], line["measure"]): line for line in csv.DictReader(opened)}
 
 
-def test_four_files_are_written_and_nothing_else(write, two_seeds, tmp_path):
+def test_five_files_are_written_and_nothing_else(write, two_seeds, tmp_path):
     files = write({"digits/cWC": two_seeds})
     assert {kind: path.name for kind, path in files.items()} == {
-        kind: f"table.{kind}" for kind in ("md", "csv", "tex", "html")
+        kind: f"table.{kind}" for kind in ("md", "csv", "tex", "html", "svg")
     }
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in files.values())
 
@@ -249,6 +249,22 @@ def test_rows_are_also_compared_where_one_ends_and_others_have_been(write, two_s
     assert lines(files["csv"])["digits/c", "FID 10k at 600"]["ours"] == "24.0"
     assert [row["FID 10k at 400"] for row in rows_of(files["html"])][:2] == ["26", "26"]
     assert not any(" at " in name for name in markdown(write({"digits/cWC": two_seeds})["md"])[0])
+
+
+def test_a_run_that_was_stopped_is_not_taken_for_a_whole_one(write, two_seeds, tmp_path):
+    sentence = "The paper's figures are of whole runs"
+    assert sentence not in write({"digits/cWC": two_seeds})["md"].read_text()
+    records = [event(0, "started"), *training(600), published(600, FID=30.0), event(600, "stopped")]
+    assert sentence in write({"digits/cWC": [write_run(tmp_path / "short", config(), records)]})["md"].read_text()
+
+
+def test_the_page_shows_samples_of_the_seed_that_got_furthest(write, tmp_path):
+    runs = [
+        finished(tmp_path / f"s{seed}", seed, published(last, FID=20.0), last=last)
+        for seed, last in ((0, 600), (1, 900))
+    ]
+    page = read_page(write({"digits/cWC": runs})["html"])
+    assert ["iteration 900" in caption.text for caption in page.all("figcaption")] == [True]
 
 
 def test_latex_is_balanced_and_has_as_many_cells_as_columns(write, two_seeds):

@@ -91,15 +91,25 @@ def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
     return times
 
 
-def _scores(groups: Sequence[Group], runs: Sequence[RunRecord]) -> Markup:
+def scores_to_draw(runs: Sequence[RunRecord]) -> list[Score]:
+    """Scores with a curve. A protocol that was measured at the end alone has none; its score's other protocols have."""
     scores = runs_to_scores(runs)
-    if not scores:
+    longest = {score: max(len(score_to_curve(score, run)) for run in runs) for score in scores}
+    return [s for s in scores if longest[s] > 1 or all(longest[o] <= 1 for o in scores if o.name == s.name)]
+
+
+def score_to_curve(score: Score, run: RunRecord) -> Curve:
+    """What it was at each evaluation that has it."""
+    found = ((record["iteration"], score.of(record)) for record in run.evaluations)
+    return {iteration: float(value) for iteration, value in found if value is not None}
+
+
+def _scores(groups: Sequence[Group], runs: Sequence[RunRecord]) -> Markup:
+    drawn = scores_to_draw(runs)
+    if not drawn:
         return empty("Scores", "No run has been evaluated yet.")
-    # A protocol that was measured at the end alone has no curve; its score's other protocols have.
-    longest = {score: max(len(_score_to_curve(score, run)) for run in runs) for score in scores}
-    drawn = [s for s in scores if longest[s] > 1 or all(longest[o] <= 1 for o in scores if o.name == s.name)]
     charts = [
-        _chart(score_to_label(score, drawn), score.name, groups, partial(_score_to_curve, score)) for score in drawn
+        _chart(score_to_label(score, drawn), score.name, groups, partial(score_to_curve, score)) for score in drawn
     ]
     return join([tag("h2", "Scores"), tag("div", *charts, class_="charts")])
 
@@ -149,11 +159,6 @@ def _over_time(title: str, groups: Sequence[Group], curves: Sequence[Sequence[Cu
         if any(when)
     ]
     return tag("div", series_to_svg(title, drawn, f"{unit} of training"), class_="over-time")
-
-
-def _score_to_curve(score: Score, run: RunRecord) -> Curve:
-    found = ((record["iteration"], score.of(record)) for record in run.evaluations)
-    return {iteration: float(value) for iteration, value in found if value is not None}
 
 
 def _records_to_curve(records_of: Callable[[RunRecord], Sequence[Record]], key: str, run: RunRecord) -> Curve:

@@ -69,7 +69,7 @@ def results_to_page(results: Results) -> str:
     runs = [run for group in groups for run in group.runs]
     parts = [results_to_section(results)]
     if runs:
-        samples = runs_to_samples([group.runs[0] for _, group in present], [style for style, _ in present])
+        samples = runs_to_samples([_furthest(group) for _, group in present], [style for style, _ in present])
         parts += [_groups(groups), samples, _configs(runs)]
     return _document(results.title, f"{counted(len(results.rows), 'row')}, {counted(len(runs), 'run')}", parts)
 
@@ -87,6 +87,11 @@ def _groups(groups: Sequence[Group]) -> Markup:
 
 def _configs(runs: Sequence[RunRecord]) -> Markup:
     return join([tag("h2", "Configs"), *(run_to_details(run, opened=len(runs) == 1) for run in runs)])
+
+
+def _furthest(group: Group) -> RunRecord:
+    """The run that a group's figures are of, or the first of several."""
+    return max(group.runs, key=lambda run: run.iteration)
 
 
 def _title(runs: Sequence[RunRecord]) -> str:

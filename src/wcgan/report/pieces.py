@@ -28,10 +28,21 @@ def arrow(name: str) -> str:
     return {True: "\u00a0\u2193", False: "\u00a0\u2191", None: ""}[is_lower_better(name)]
 
 
-def direction(name: str) -> Markup:
-    """Which way a score improves, in words."""
+def direction_to_words(name: str) -> str:
+    """Which way a score improves; empty where that is not known.
+
+    Example:
+        >>> direction_to_words("FID")
+        ' \u2193 lower is better'
+    """
     words = {True: " lower is better", False: " higher is better", None: ""}[is_lower_better(name)]
-    return tag("span", arrow(name), words, class_="direction soft") if words else Markup()
+    return f"{arrow(name)}{words}" if words else ""
+
+
+def direction(name: str) -> Markup:
+    """The same for a page."""
+    words = direction_to_words(name)
+    return tag("span", words, class_="direction soft") if words else Markup()
 
 
 def table(heads: Sequence[Markup], rows: Sequence[Markup], kind: str) -> Markup:

@@ -21,6 +21,7 @@ EPOCH = "s / epoch"
 CLASSIFIER_FACTS = (*FACTS[:4], EPOCH, *FACTS[4:])  # after the time
 RULE = "Ours is the last checkpoint of each run, for every row."
 DIFFERENCE = "Difference is ours minus the paper's, by the same protocol."
+STOPPED = "The paper's figures are of whole runs; those of ours that did not get there say so under iterations."
 SPREAD = (
     "Our \u00b1 is the sample standard deviation over seeds or, marked (sets), that of one seed over its sets of "
     "images. Time is that of one seed, on average."
@@ -94,7 +95,9 @@ class Results:
     def sentences(self) -> list[str]:
         """All that is to be said of the table."""
         remarks = [f"{row.preset}: {remark}" for row in self.rows for remark in row.remarks]
-        difference = [DIFFERENCE] if any(column.paper for column in self.columns) else []
+        compared = any(column.paper for column in self.columns)
+        stopped = compared and any(run.status != "finished" for row in self.rows for run in row.runs)
+        difference = [*([DIFFERENCE] if compared else []), *([STOPPED] if stopped else [])]
         return [*self.notes, RULE, *difference, SPREAD, *self.protocols, *remarks]
 
 

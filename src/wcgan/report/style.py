@@ -1,4 +1,4 @@
-"""The page's style sheet: light and dark, laptop and phone."""
+"""The style sheets of pages and of charts on their own: light and dark, laptop and phone."""
 
 from wcgan.report.html import Markup
 
@@ -11,13 +11,37 @@ def _colours(values: tuple[str, ...]) -> str:
     return "".join(f"--c{number}:{value};" for number, value in enumerate(values))
 
 
-SHEET = Markup(
-    f"""
+_PAPER = f"""
 :root {{ color-scheme: light dark; --paper:#fff; --ink:#1b1f24; --soft:#57606a; --line:#d5dae0; --panel:#f5f7f9;
   --mark:#e5f1fb; {_colours(_LIGHT)} }}
 @media (prefers-color-scheme: dark) {{ :root {{ --paper:#14171b; --ink:#e6e9ed; --soft:#a0aab5; --line:#343b44;
   --panel:#1c2127; --mark:#17324a; {_colours(_DARK)} }} }}
 """
+_LINES = """
+.chart text { font-size: 13px; fill: var(--soft); }
+.grid, .axis { fill: none; stroke: var(--line); stroke-width: 1; }
+.axis { stroke: var(--soft); }
+.line, .thin { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.thin { stroke-width: 1.4; }
+.band { fill-opacity: .16; stroke-opacity: .3; stroke-width: 1; }
+""" + "\n".join(
+    f".line.c{n}, .thin.c{n}, .band.c{n} {{ stroke: var(--c{n}); }} .dot.c{n}, .band.c{n} {{ fill: var(--c{n}); }}"
+    for n in range(len(_LIGHT))
+)
+
+CHART = Markup(
+    _PAPER
+    + _LINES
+    + """
+text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; fill: var(--ink); }
+.title { font-weight: 600; }
+.paper { fill: var(--paper); }
+"""
+)
+"""For an SVG that stands alone."""
+
+SHEET = Markup(
+    _PAPER
     + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
@@ -52,12 +76,6 @@ td.best { font-weight: 700; background: var(--mark); }
 .samples { grid-template-columns: repeat(auto-fit, minmax(min(100%, 350px), 1fr)); }
 figure { margin: 0; min-width: 0; }
 .chart { display: block; width: 100%; height: auto; overflow: visible; }
-.chart text { font-size: 13px; fill: var(--soft); }
-.grid, .axis { fill: none; stroke: var(--line); stroke-width: 1; }
-.axis { stroke: var(--soft); }
-.line, .thin { fill: none; stroke-width: 2; stroke-linejoin: round; }
-.thin { stroke-width: 1; }
-.band { fill-opacity: .16; stroke-opacity: .3; stroke-width: 1; }
 .over-time, #over-time:checked ~ .charts .over-iterations { display: none; }
 #over-time:checked ~ .charts .over-time { display: block; }
 input[name=over] { margin: 0 .3rem 0 0; accent-color: var(--c0); }
@@ -88,11 +106,9 @@ pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consol
   .stack td::before { content: attr(data-label); color: var(--soft); font-weight: 400; text-align: left;
     flex: none; max-width: 60%; overflow-wrap: anywhere; }
 }
+"""
+    + _LINES
+    + """
 @media (max-width: 500px) { body { padding: 1rem 1rem 3rem; } .chart text { font-size: 15px; } }
 """
-    + "\n".join(
-        f".line.c{n}, .thin.c{n}, .band.c{n} {{ stroke: var(--c{n}); }} .dot.c{n}, .band.c{n} {{ fill: var(--c{n}); }}"
-        for n in range(len(_LIGHT))
-    )
-    + "\n"
 )

@@ -1,4 +1,4 @@
-"""A table of the paper with the figures of runs beside it, in four files."""
+"""A table of the paper with the figures of runs beside it, in five files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wcgan.experiments.paper import Table
+from wcgan.report.figure import results_to_figure
 from wcgan.report.formats import results_to_csv, results_to_latex, results_to_markdown
 from wcgan.report.page import results_to_page, write_whole
 from wcgan.report.reading import RunRecord, read_runs
@@ -18,6 +19,7 @@ _FORMATS = {
     "csv": results_to_csv,
     "tex": results_to_latex,
     "html": results_to_page,
+    "svg": results_to_figure,
 }
 
 
@@ -29,7 +31,7 @@ def write_table(
     notes: Sequence[str] = (),
 ) -> dict[str, Path]:
     """Write a table as `table.md`, `table.csv`, `table.tex` and `table.html`: the paper's figures, ours, and their
-    difference; seeds, iterations, protocol, time, hardware and commit of each row.
+    difference; seeds, iterations, protocol, time, hardware and commit of each row. `table.svg` has its curves.
 
     Ours is the evaluation of a run's last checkpoint, by the protocol of the paper's figure: the mean over the seeds
     that got as far. A score that the paper does not have gets a column without it, and a row without runs has dashes.
@@ -42,7 +44,7 @@ def write_table(
         notes: further sentences on all rows.
 
     Returns:
-        md, csv, tex and html -> the file.
+        md, csv, tex, html and svg -> the file.
 
     Raises:
         ValueError: for a preset that the table does not have, a folder that is not a run's, or a scale out of (0, 1].

@@ -1,0 +1,85 @@
+"""The curves of a table as a picture on its own: an SVG file, for a paper or a page of somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wcgan.report.charts import HEIGHT, WIDTH, Series, is_logarithmic, series_to_svg, swatch
+from wcgan.report.comparison import Score, score_to_label
+from wcgan.report.curves import curves_to_series, score_to_curve, scores_to_draw
+from wcgan.report.html import Markup, join, tag
+from wcgan.report.pieces import direction_to_words
+from wcgan.report.rows import Results
+from wcgan.report.style import CHART
+
+GAP, LINE = 16, 24
+LETTER = 8  # the width that one may need in the legend
+NONE = "No run has been evaluated yet."
+
+
+def results_to_figure(results: Results) -> str:
+    """The paper's scores over iterations, a chart each, or all that were measured where none of the paper's were."""
+    scores = _scores(results)
+    names = {column.score: column.label for column in results.columns if column.iteration is None}
+    charts = [(names.get(s) or score_to_label(s, scores), s, _series(results, s)) for s in scores]
+    width = GAP + max(1, len(charts)) * (WIDTH + GAP)
+    panels = [
+        _panel(title, score, series, GAP + place * (WIDTH + GAP)) for place, (title, score, series) in enumerate(charts)
+    ]
+    shown = {series.label: series.style for _, _, own in charts for series in own}
+    legend, height = _legend(shown, width)
+    return "".join(
+        [
+            '<?xml version="1.0" encoding="UTF-8"?>\n',
+            tag(
+                "svg",
+                tag("title", results.title),
+                tag("style", CHART),
+                tag("rect", width="100%", height="100%", class_="paper"),
+                *(panels or [tag("text", NONE, x=GAP, y=LINE)]),
+                legend,
+                xmlns="http://www.w3.org/2000/svg",
+                viewBox=f"0 0 {width} {height}",
+                width=width,
+                height=height,
+                role="img",
+            ),
+            "\n",
+        ]
+    )
+
+
+def _scores(results: Results) -> list[Score]:
+    """Those of the paper that were measured, else all."""
+    found = scores_to_draw([run for row in results.rows for run in row.runs])
+    of_paper = {column.score for column in results.columns if column.paper}
+    return [score for score in found if score in of_paper] or found
+
+
+def _series(results: Results, score: Score) -> list[Series]:
+    curves = [[score_to_curve(score, run) for run in row.runs] for row in results.rows]
+    return [
+        curves_to_series(row.preset, style, own, lambda _, iteration: iteration)
+        for style, (row, own) in enumerate(zip(results.rows, curves, strict=True))
+        if any(own)
+    ]
+
+
+def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup:
+    note = direction_to_words(score.name) + (" (log scale)" if is_logarithmic(list(series)) else "")
+    heading = tag("text", tag("tspan", title, class_="title"), note, x=x, y=LINE)
+    chart = series_to_svg(title, list(series))
+    return join([heading, tag("svg", chart, x=x, y=GAP + LINE, width=WIDTH, height=HEIGHT)])
+
+
+def _legend(styles: dict[str, int], width: int) -> tuple[Markup, int]:
+    """An entry for each row that is drawn, as many beside one another as there is room for -> it, and where it ends."""
+    top = GAP + LINE + HEIGHT if styles else GAP
+    room = 34 + LETTER * max(map(len, styles), default=0) + GAP
+    columns = max(1, (width - GAP) // room)
+    parts = []
+    for number, (label, style) in enumerate(styles.items()):
+        x, y = GAP + number % columns * room, top + number // columns * LINE
+        parts.append(tag("svg", swatch(style), x=x, y=y + 6, width=26, height=12))
+        parts.append(tag("text", label, x=x + 34, y=y + 17))
+    return join(parts), top + -(-len(styles) // columns) * LINE + GAP
