@@ -232,7 +232,7 @@ def test_evaluations_on_the_way_are_an_option_of_training(command, place):
         (["photos"], ["what shall photos be compared with", "--reference"]),
         (["empty", "--reference", "photos"], ["empty holds no images"]),
         (["photos", "--reference", "larger"], ["8x8 RGB and those of larger 16x16 RGB", "--resolution"]),
-        (["photos", "--reference", "photos", "--metrics", "psnr"], ["--metrics takes some of is, fid, kid, got psnr"]),
+        (["photos", "--reference", "photos", "--metrics", "psnr"], ["takes some of is, fid, kid, pr, got psnr"]),
         (["photos", "--reference", "photos", "--protocol", "paper-5k"], ["needs 10,000 real images and there are 12"]),
         (["photos", "--reference", "photos", "--inception-weights", "other.pth"], ["weights of another network"]),
         (["photos", "--reference", "photos", "--inception-weights", "none"], ["no Inception weights in none"]),

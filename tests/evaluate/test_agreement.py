@@ -88,7 +88,7 @@ def test_two_folders_score_what_torch_fidelitys_own_command_says(inception, weig
         verbose=False,
     )
     ours = evaluate_images(
-        *map(load, folders), [inception], plan(25, 30), metrics=("is", "fid", "kid"), kid_subset_size=20
+        *map(load, folders), [inception], plan(25, 30), metrics=["is", "fid", "kid"], kid_subset_size=20
     )
     assert ours["FID"] == pytest.approx(theirs["frechet_inception_distance"], rel=1e-3)
     assert ours["IS"] == pytest.approx(theirs["inception_score_mean"], rel=1e-4)

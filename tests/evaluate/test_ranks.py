@@ -6,13 +6,14 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from tests.evaluate.cases import Replay, plan, stripes
 
-from wcgan.evaluate import ClassifierSettings, evaluate_generator, load_classifier
+from wcgan.evaluate import METRICS, ClassifierSettings, evaluate_generator, load_classifier
 from wcgan.train.parallel import Rank
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch was built without gloo"
 )
-NAMES = ("FID(classifier)", "IS(classifier)", "KID(classifier)", "accuracy(classifier)")
+KINDS = ("FID", "IS", "KID", "precision", "recall", "accuracy")
+NAMES = tuple(f"{kind}(classifier)" for kind in KINDS)
 
 
 def measure(rank, cache):
@@ -24,7 +25,7 @@ def measure(rank, cache):
         [classifier],
         plan(700, 600, sets=3, scored=900),
         classes=2,
-        metrics=("is", "fid", "kid"),
+        metrics=METRICS,
         kid_subset_size=50,
         rank=rank,
         cache=cache,

@@ -51,6 +51,9 @@ def test_statistics_are_computed_once_and_come_back_the_same(load):
     assert torch.equal(first.moments.covariance, second.moments.covariance)
     assert torch.equal(first.features, second.features)
     assert load(metrics=("fid",))[0].features is None
+    kept, shown = load(metrics=("pr",))  # KID's features are those of precision and recall
+    assert (shown, kept.moments) == (0, None)
+    assert torch.equal(kept.features, first.features)
 
 
 def test_other_images_counts_and_networks_have_statistics_of_their_own(load):

@@ -152,8 +152,8 @@ def test_two_networks_score_the_same_images_side_by_side(stripe_classifier, ince
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ("fid", "ppl")}, "metrics must be some of is, fid, kid, got ppl"),
-        ({"metrics": ()}, "metrics must be some of is, fid, kid, got none"),
+        ({"metrics": ("fid", "ppl")}, "metrics must be some of is, fid, kid, pr, got ppl"),
+        ({"metrics": ()}, "metrics must be some of is, fid, kid, pr, got none"),
         ({"batch": 0}, "batch must be at least 1 image, got 0"),
         ({"metrics": ("kid",)}, "KID draws subsets of 1,000 images, and 40 are scored against 40"),
     ],

@@ -49,7 +49,8 @@ def scores_of(target, reference=None, **options):
 
 def test_two_folders_are_scored_with_no_dataset(folders, weights):
     found = scores_of(*folders, inception_weights=weights, device="cpu")
-    assert list(found.scores)[:2] == ["FID", "IS"]
+    assert list(found.scores)[:4] == ["FID", "IS", "precision", "recall"]
+    assert found.scores["protocol"]["neighbours"] == 3
     assert found.scores["protocol"]["name"] == "all, 12 generated against 11, 6 sets of 2"
     assert found.run.folder == folders[0]
     assert found.notes == ("KID is left out: it draws subsets of 1,000 images; see --kid-subset-size",)
@@ -129,7 +130,7 @@ def test_images_of_several_sizes_need_a_resolution(folders, weights):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ("fid", "psnr")}, "--metrics takes some of is, fid, kid, got psnr"),
+        ({"metrics": ("fid", "psnr")}, "--metrics takes some of is, fid, kid, pr, got psnr"),
         ({"features": ()}, "--features takes some of inception, classifier, got none"),
         ({"batch": 0}, "--batch must be at least 1, got 0"),
         ({"kid_subset_size": 1}, "--kid-subset-size must be at least 2, got 1"),

@@ -15,7 +15,7 @@ def evaluate(
     target: Annotated[str, typer.Argument(help="A run, a checkpoint of one, a folder of images, or name:split.")],
     reference: Annotated[str | None, typer.Option(help="Real images: name:split, or a folder.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper-5k, paper-10k, 50k-train or all.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Some of is,fid,kid; by default those that can be had.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Some of is,fid,kid,pr; all that can be had.")] = None,
     features: Annotated[str, typer.Option(help="inception, classifier or both, with a comma.")] = "inception",
     weights: Annotated[Path | None, typer.Option("--inception-weights", help="A file of Inception's weights.")] = None,
     images: Annotated[int | None, typer.Option(help="Images to score, in place of the protocol's number.")] = None,
@@ -28,7 +28,7 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     folder: Annotated[Path | None, typer.Option("--out", help="Whose metrics.jsonl gets the figures.")] = None,
 ) -> None:
-    """IS, FID and KID of a run or of any images, with the protocol beside every figure."""
+    """IS, FID, KID, precision and recall of a run or any images, with the protocol beside every figure."""
     from wcgan import experiments
     from wcgan.report import scores_to_rows
     from wcgan.train import Run

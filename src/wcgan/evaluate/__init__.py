@@ -12,6 +12,7 @@ from wcgan.evaluate.frechet import (
 from wcgan.evaluate.inception import Inception, load_inception
 from wcgan.evaluate.inception_score import RunningInceptionScore, inception_score
 from wcgan.evaluate.kernel_distance import kernel_distance
+from wcgan.evaluate.neighbourhoods import precision_recall
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, find_protocol, plan_name_of, protocol_to_plan
 from wcgan.evaluate.reference import Reference, load_reference
 from wcgan.evaluate.scoring import check_metrics, evaluate_generator, evaluate_images
@@ -45,6 +46,7 @@ __all__ = [
     "load_inception",
     "load_reference",
     "plan_name_of",
+    "precision_recall",
     "protocol_to_plan",
     "shape_to_words",
     "train_classifier",

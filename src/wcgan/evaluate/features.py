@@ -51,7 +51,7 @@ def score_name(metric: str, features: Features) -> str:
         >>> [score_name("fid", SimpleNamespace(name=name)) for name in ("inception", "classifier")]
         ['FID', 'FID(classifier)']
     """
-    name = metric if metric == "accuracy" else metric.upper()
+    name = metric if metric in ("accuracy", "precision", "recall") else metric.upper()
     return name if features.name == "inception" else f"{name}({features.name})"
 
 

@@ -10,24 +10,24 @@ from torch import Tensor
 from wcgan.evaluate.features import Features
 from wcgan.evaluate.frechet import RunningMoments
 from wcgan.evaluate.inception_score import RunningInceptionScore
-from wcgan.evaluate.protocol import Plan
+from wcgan.evaluate.protocol import KEEPING, Plan
 from wcgan.train.parallel import Rank
 
 
 class Meter:
-    """Sums for FID and IS; for KID the features themselves, which its subsets are drawn from.
+    """Sums for FID and IS; for KID, precision and recall the features themselves.
 
     Args:
         features: the network.
         plan: how many images each score takes.
-        metrics: the scores to prepare, of "is", "fid" and "kid".
+        metrics: the scores to prepare, of `METRICS`.
     """
 
     def __init__(self, features: Features, plan: Plan, metrics: Sequence[str]) -> None:
         size, device = features.size, features.device
         self.features, self.generated, self.scored = features, plan.generated, plan.scored
         self.moments = RunningMoments(size, device) if "fid" in metrics else None
-        self.kept = torch.zeros(plan.generated, size, device=device) if "kid" in metrics else None
+        self.kept = torch.zeros(plan.generated, size, device=device) if KEEPING & set(metrics) else None
         self.score = None
         if "is" in metrics and features.classes is not None:
             self.score = RunningInceptionScore(plan.scored, features.classes, plan.sets, device)

@@ -6,7 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-METRICS = ("is", "fid", "kid")
+METRICS = ("is", "fid", "kid", "pr")
+"""Inception Score, FID, KID, and precision with recall."""
+KEEPING = {"kid", "pr"}
+"""Those that need the features of all images at once."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +20,9 @@ class Protocol:
     split: str
     """Where the real images come from, if nothing else is said."""
     reference: int | None
-    """Real images in FID and KID; None for all there are."""
+    """Real images in all scores but IS; None for all there are."""
     generated: int | None
-    """Generated images in FID and KID; None for all there are."""
+    """Generated images in all scores but IS; None for all there are."""
     sets: int = 10
     """Sets of generated images that get an Inception Score each."""
     set_size: int | None = 5_000
@@ -35,9 +38,9 @@ class Plan:
     name: str
     """The protocol's, and after it all that differs from it."""
     reference: int
-    """Real images in FID and KID."""
+    """Real images in all scores but IS."""
     generated: int
-    """Generated images in FID and KID: the first ones."""
+    """Generated images in all scores but IS: the first ones."""
     sets: int
     """Sets that get an Inception Score each."""
     scored: int
@@ -45,7 +48,7 @@ class Plan:
 
     def images(self, metrics: Sequence[str]) -> int:
         """Generated images that these metrics need."""
-        return max(self.scored if "is" in metrics else 0, self.generated if {"fid", "kid"} & set(metrics) else 0)
+        return max(self.scored if "is" in metrics else 0, self.generated if set(metrics) - {"is"} else 0)
 
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -94,7 +97,7 @@ def protocol_to_plan(
         generated: generated images there are; None where a generator makes as many as are needed.
         images: generated images to use in place of the protocol's number. The real images are then those there are, up
             to the protocol's number.
-        metrics: what will be measured: FID and KID alone need no images for the sets of IS.
+        metrics: what will be measured: without IS, no images are needed for its sets.
 
     Raises:
         ValueError: where there are fewer images than the protocol has.
@@ -113,7 +116,7 @@ def protocol_to_plan(
     scored = protocol.sets * protocol.set_size if images is None and protocol.set_size else count
     sets = max(1, min(protocol.sets, scored // 2))
     name = protocol.name
-    if {"fid", "kid"} & set(metrics) and (real, count) != (protocol.reference, protocol.generated):
+    if set(metrics) - {"is"} and (real, count) != (protocol.reference, protocol.generated):
         name += f", {count:,} generated against {real:,}"
     if "is" in metrics and (sets, scored // sets) != (protocol.sets, protocol.set_size):
         name += f", {sets} sets of {scored // sets:,}"

@@ -15,7 +15,7 @@ from wcgan.evaluate import _store
 from wcgan.evaluate.features import Features, Progress
 from wcgan.evaluate.frechet import Moments, covariance_to_factor
 from wcgan.evaluate.meter import Meter
-from wcgan.evaluate.protocol import Plan
+from wcgan.evaluate.protocol import KEEPING, Plan
 from wcgan.evaluate.sources import StoredImages, batches
 from wcgan.train.parallel import Rank
 
@@ -31,7 +31,7 @@ class Reference:
     factor: Tensor | None
     """F with F F^T = the covariance."""
     features: Tensor | None
-    """All features `(n, f)`, for KID."""
+    """All features `(n, f)`, for KID, precision and recall."""
 
 
 def load_reference(
@@ -53,14 +53,14 @@ def load_reference(
         dataset: the real images.
         count: how many of them.
         features: the network.
-        metrics: the scores that the statistics are for: "fid", "kid".
+        metrics: the scores that the statistics are for, of `METRICS`.
         rank: the processes that share the work.
         batch: how many images go through the network at once.
         cache: the cache folder; by default `WCGAN_CACHE`, else `~/.cache/wcgan`.
         progress: called with what is being done, how much of it is done, and how much there is.
     """
     rank = rank or Rank()
-    wanted = [metric for metric in ("fid", "kid") if metric in metrics]
+    wanted = ["fid"] * ("fid" in metrics) + ["kid"] * bool(KEEPING & set(metrics))  # all features are kept as KID's
     names = {metric: _name(dataset, count, features, metric) for metric in wanted}
     stored = {metric: _store.load("statistics", name, cache) for metric, name in names.items()}
     missing = [metric for metric in wanted if rank.any(stored[metric] is None)]

@@ -18,6 +18,7 @@ from wcgan.evaluate.frechet import frechet_distance
 from wcgan.evaluate.inception import Inception, fidelity_version
 from wcgan.evaluate.kernel_distance import SUBSET_SIZE, SUBSETS, kernel_distance
 from wcgan.evaluate.meter import Meter
+from wcgan.evaluate.neighbourhoods import NEIGHBOURS, precision_recall
 from wcgan.evaluate.protocol import METRICS, Plan
 from wcgan.evaluate.reference import Reference, load_reference
 from wcgan.evaluate.sources import GeneratedImages, Sample, Source, StoredImages, batches
@@ -65,14 +66,14 @@ def evaluate_images(
         networks: what looks at the images: `load_inception`, `load_classifier`, or both.
         plan: how many images; `protocol_to_plan` makes one.
         seed: of the subsets of KID.
-        options: `metrics`, of "is", "fid" and "kid", by default the first two; `kid_subset_size`; `rank`, the processes
-            that share the work; `batch`, images through a network at once; `cache`, the cache folder; `progress`,
-            called with what is being done, how much of it is done, and how much there is.
+        options: `metrics`, of "is", "fid", "kid" and "pr", by default the first two; `kid_subset_size`; `rank`, the
+            processes that share the work; `batch`, images through a network at once; `cache`, the cache folder;
+            `progress`, called with what is being done, how much of it is done, and how much there is.
 
     Returns:
-        "FID", "KID" and, where its weights are complete, "IS" by the Inception network; "FID(classifier)" and so on by
-        the classifier; "protocol", all that must be equal for figures to be comparable, and the standard deviations
-        "std" of IS and KID; "seconds", "device" and "versions".
+        "FID", "KID", "precision", "recall" and, where its weights are complete, "IS" by the Inception network;
+        "FID(classifier)" and so on by the classifier; "protocol", all that must be equal for figures to be comparable,
+        and the standard deviations "std" of IS and KID; "seconds", "device" and "versions".
 
     Raises:
         ValueError: for too few images, an IS that the weights cannot give, or images that do not fit the network or the
@@ -141,9 +142,10 @@ def _evaluate(
             "fingerprint": reference.fingerprint,
         },
         **facts,
-        **({"generated": plan.generated} if {"fid", "kid"} & set(metrics) else {}),
+        **({"generated": plan.generated} if set(metrics) - {"is"} else {}),
         **({"splits": plan.sets, "scored_by_IS": plan.scored} if "is" in metrics else {}),
         **({"kid_subsets": SUBSETS, "kid_subset_size": kid_subset_size} if "kid" in metrics else {}),
+        **({"neighbours": NEIGHBOURS} if "pr" in metrics else {}),
         "seed": seed,
         "std": deviations,
     }
@@ -186,10 +188,13 @@ def _add_scores(
     if meter.score is not None:
         name = score_name("is", network)
         scores[name], deviations[name] = meter.score.score()
-    if meter.kept is not None and reference.features is not None:
+    if "kid" in metrics and meter.kept is not None and reference.features is not None:
         name = score_name("kid", network)
         distance = kernel_distance(meter.kept, reference.features, SUBSETS, subset_size, seed, rank)
         scores[name], deviations[name] = distance
+    if "pr" in metrics and meter.kept is not None and reference.features is not None:
+        names = [score_name(metric, network) for metric in ("precision", "recall")]
+        scores |= dict(zip(names, precision_recall(meter.kept, reference.features, rank=rank), strict=True))
     if isinstance(network, Classifier) and meter.accuracy is not None:
         scores[score_name("accuracy", network)] = meter.accuracy
 

@@ -20,6 +20,7 @@ from wcgan.evaluate import (
     load_inception,
     protocol_to_plan,
 )
+from wcgan.evaluate.neighbourhoods import NEIGHBOURS
 from wcgan.experiments.evaluator import sampler_to_sample
 from wcgan.experiments.sets import classifier_of, load_set, name_to_parts
 from wcgan.train.checkpoint import Checkpoint, CheckpointError, read_checkpoint, read_newest
@@ -40,7 +41,7 @@ class EvaluationConfig:
     protocol: str | None = None
     """A name of `PROTOCOLS`; None for paper-10k of a run and all of a folder."""
     metrics: tuple[str, ...] | None = None
-    """Some of is, fid and kid; None for those that the network and the number of images allow."""
+    """Some of is, fid, kid and pr (precision and recall); None for those that networks and numbers of images allow."""
     features: tuple[str, ...] = ("inception",)
     """What looks at the images: inception, classifier or both."""
     inception_weights: Path | None = None
@@ -204,6 +205,9 @@ def _plan(
     if config.metrics is None and min(plan.reference, plan.generated) < config.kid_subset_size:
         metrics.remove("kid")
         notes.append(f"KID is left out: it draws subsets of {config.kid_subset_size:,} images; see --kid-subset-size")
+    if config.metrics is None and min(plan.reference, plan.generated) <= NEIGHBOURS:
+        metrics.remove("pr")
+        notes.append(f"precision and recall are left out: they need more than {NEIGHBOURS} images of each set")
     return tuple(metrics), plan, tuple(notes)
 
 

@@ -77,6 +77,9 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
         subsets, size = rest.pop("kid_subsets", None), rest.pop("kid_subset_size")
         each = f"{number(subsets)} subsets of {number(size)} images"
         parts.append(f"KID is the mean \u00b1 standard deviation over {each}.")
+    if "neighbours" in rest:
+        near = f"{number(rest.pop('neighbours'))} nearest neighbours among the same features, not those of VGG"
+        parts.append(f"Precision and recall by {near}.")
     parts += [f"{key}: {plain(value)}." for key, value in rest.items()]
     if seeds:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}.")

@@ -95,5 +95,5 @@ def _origin(run: Run, iteration: int, command: str) -> dict[str, Any]:
     return {
         "command": command,
         **{key: started.get(key) for key in ("commit", "time", "device", "torch")},
-        "scores": {k: v for k, v in scores.items() if "(" in k or k in ("IS", "FID", "KID")},
+        "scores": {k: v for k, v in scores.items() if "(" in k or k in ("IS", "FID", "KID", "precision", "recall")},
     }
