@@ -70,6 +70,11 @@ def test_a_set_is_all_of_itself():
     assert precision_recall(images, images) == (1.0, 1.0)
 
 
+def test_copies_of_an_image_lie_in_its_neighbourhood_whatever_is_rounded():
+    real = (1e3 * features(30, f=64)).repeat(5, 1)
+    assert precision_recall(real[:30].repeat(3, 1), real) == (1.0, 1.0)
+
+
 def test_exchanging_the_sets_exchanges_the_shares():
     generated, real = CASES["narrow"]
     assert precision_recall(real, generated) == precision_recall(generated, real)[::-1]

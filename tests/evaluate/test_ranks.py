@@ -6,7 +6,14 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from tests.evaluate.cases import Replay, plan, stripes
 
-from wcgan.evaluate import METRICS, ClassifierSettings, evaluate_generator, load_classifier
+from wcgan.evaluate import (
+    METRICS,
+    ClassifierSettings,
+    evaluate_generator,
+    load_classifier,
+    neighbourhoods,
+    precision_recall,
+)
 from wcgan.train.parallel import Rank
 
 pytestmark = pytest.mark.skipif(
@@ -17,6 +24,7 @@ NAMES = tuple(f"{kind}(classifier)" for kind in KINDS)
 
 
 def measure(rank, cache):
+    neighbourhoods.CHUNK = 50  # so that each process has some of them
     settings = ClassifierSettings(width=4, epochs=2, batch=8)
     classifier = load_classifier(stripes(), None, settings, device="cpu", cache=cache)
     scores = evaluate_generator(
@@ -30,7 +38,15 @@ def measure(rank, cache):
         rank=rank,
         cache=cache,
     )
-    return {**{name: scores[name] for name in NAMES}, **scores["protocol"]["std"]}
+    spread = torch.randn(2, 300, 4, generator=torch.Generator().manual_seed(0))
+    shares = precision_recall(spread[0] + 1, spread[1, :170], rank=rank)
+    assert all(0 < share < 1 for share in shares)
+    return {
+        **{name: scores[name] for name in NAMES},
+        **scores["protocol"]["std"],
+        "precision": shares[0],
+        "recall": shares[1],
+    }
 
 
 def work(index, count, folder):

@@ -163,6 +163,14 @@ def test_arguments_that_make_no_sense_are_refused(stripe_classifier, options, me
         evaluate_images(stripes(), stripes(), [stripe_classifier], plan(40, 40), **options)
 
 
+def test_too_few_images_for_a_neighbourhood_are_refused_before_any_is_looked_at(stripe_classifier):
+    looked = []
+    options = {"metrics": ("pr",), "progress": lambda *what: looked.append(what)}
+    with pytest.raises(ValueError, match=r"need more than 3 images of each set, and 40 are scored against 3$"):
+        evaluate_images(stripes(), stripes(), [stripe_classifier], plan(3, 40), **options)
+    assert looked == []
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [(stripes(size=16), "16x16 grey and those of stripes8x1 8x8 grey"), (stripes(channels=3), "8x8 RGB and those of")],

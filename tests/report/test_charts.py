@@ -132,3 +132,8 @@ def test_logarithmic_ticks_are_within_the_axis(low, ratio):
 
 def test_the_first_32_runs_all_look_different():
     assert len({str(swatch(style)) for style in range(32)}) == 32
+
+
+def test_a_curve_ends_where_its_last_seed_does():
+    mean, alone = ((10.0, 3.0), (20.0, 2.0)), ((20.0, 1.5), (30.0, 1.0))
+    assert "WC ends at 1<" in series_to_svg("FID", [Series("WC", 0, mean, thin=(alone,))])

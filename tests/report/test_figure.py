@@ -1,5 +1,6 @@
 """The curves of a table as a picture on its own."""
 
+import math
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -10,7 +11,7 @@ from wcgan.report import write_table
 from wcgan.report.figure import NONE
 
 SVG = "{http://www.w3.org/2000/svg}"
-NASTY = "</style><script>alert(1)</script><&\"'\x00"
+NASTY = "</style><script>alert(1)</script><&\"'\x00\ufffe\uffff"
 TABLE = Table("t", "Curves", (Row("a/BN", {"FID 10k": (20.0, None)}), Row("a/none", {}), Row("a/WC", {})))
 
 
@@ -55,14 +56,30 @@ def test_each_row_with_runs_has_a_curve_and_an_entry_in_the_legend(draw, tmp_pat
 def test_the_papers_score_is_drawn_alone_under_its_name(draw, tmp_path):
     scores = [{**published(at, FID=30.0), "FID(classifier)": 1.0} for at in (100, 200)]
     folder = write_run(tmp_path / "both", config(), [event(0, "started"), *training(200), *scores])
-    assert [text for text in words(draw({"a/BN": [folder]})) if "better" in text] == [
-        "FID 10k\xa0\u2193 lower is better"
-    ]
+    assert [text for text in words(draw({"a/BN": [folder]})) if "better" in text] == ["\u2193 lower is better"]
 
 
 def test_where_none_of_the_papers_was_measured_all_are_drawn(draw, tmp_path):
     folder = run(tmp_path / "own", 3.0, 2.0, name="FID(classifier)")
     assert any(text.startswith("FID(classifier)") for text in words(draw({"a/BN": [folder]})))
+
+
+def test_scores_that_are_not_finite_are_not_drawn(draw, tmp_path):
+    root = draw({"a/BN": [run(tmp_path / "bn", math.nan, math.inf)]})
+    assert "No finite value to draw." in words(root)
+    assert curves(root) == {}
+
+
+def test_a_long_name_has_room(draw, tmp_path):
+    name = "a/" + "W" * 80
+    root = draw({name: [run(tmp_path / "bn", 50.0, 40.0)]}, Table("t", "Long", (Row(name, {"FID 10k": (20.0, None)}),)))
+    assert float(root.get("width")) > 80 * 8
+
+
+def test_colours_are_written_out_for_light_and_for_dark_paper(draw):
+    (style,) = draw({}).iter(f"{SVG}style")
+    assert "var(" not in style.text
+    assert style.text.count(".paper { fill: #fff; }") == style.text.count(".paper { fill: #14171b; }") == 1
 
 
 def test_a_table_without_evaluations_says_so(draw):

@@ -251,6 +251,45 @@ def test_rows_are_also_compared_where_one_ends_and_others_have_been(write, two_s
     assert not any(" at " in name for name in markdown(write({"digits/cWC": two_seeds})["md"])[0])
 
 
+def test_a_row_that_ends_between_evaluations_is_compared_at_the_one_before(write, tmp_path):
+    short = finished(tmp_path / "short", 0, *(published(at, FID=at / 10) for at in (400, 600, 650)), last=650)
+    long = finished(tmp_path / "long", 0, *(published(at, FID=at / 10) for at in (400, 600, 800)), last=800)
+    rows = markdown(write({"digits/cWC": [short], "digits/cBN_sa": [long]})["md"])
+    assert [row["FID 10k at 600"] for row in rows] == ["60", "60", DASH]
+    assert [name for name in rows[0] if " at " in name] == ["FID 10k at 600"]
+
+
+def test_where_a_seed_ends_and_its_row_goes_on_nothing_is_compared(write, tmp_path):
+    scores = [published(at, FID=30.0) for at in (600, 800)]
+    seeds = [
+        finished(tmp_path / f"s{s}", s, *scores[:until], last=last) for s, until, last in ((0, 1, 600), (1, 2, 800))
+    ]
+    other = finished(tmp_path / "other", 0, *scores, last=800)
+    rows = markdown(write({"digits/cWC": seeds, "digits/cBN_sa": [other]})["md"])
+    assert not [name for name in rows[0] if " at " in name]
+
+
+def test_of_many_lengths_the_last_are_compared(write, tmp_path):
+    table = Table("t", "Many", tuple(Row(f"digits/{n}", {"FID 10k": (17.2, None)}) for n in range(9)))
+    runs = {
+        f"digits/{n}": [
+            finished(tmp_path / str(n), 0, *(published(100 * i, FID=9.0) for i in range(1, n + 2)), last=100 * (n + 1))
+        ]
+        for n in range(9)
+    }
+    rows = markdown(write(runs, table)["md"])
+    assert [name for name in rows[0] if " at " in name] == [f"FID 10k at {at}" for at in (600, 700, 800)]
+
+
+def test_precision_that_one_seed_lacks_does_not_part_their_fid(write, tmp_path):
+    with_more = {**published(1000, FID=19.0), "precision": 0.6}
+    with_more["protocol"] = {**with_more["protocol"], "neighbours": 3}
+    runs = [finished(tmp_path / "s0", 0, published(1000, FID=18.0)), finished(tmp_path / "s1", 1, with_more)]
+    files = write({"digits/cWC": runs})
+    assert markdown(files["md"])[0]["FID 10k ours"] == "18.50 \u00b1 0.71"
+    assert "Precision and recall by 3 nearest neighbours" in files["md"].read_text()
+
+
 def test_a_run_that_was_stopped_is_not_taken_for_a_whole_one(write, two_seeds, tmp_path):
     sentence = "The paper's figures are of whole runs"
     assert sentence not in write({"digits/cWC": two_seeds})["md"].read_text()
@@ -265,6 +304,13 @@ def test_the_page_shows_samples_of_the_seed_that_got_furthest(write, tmp_path):
     ]
     page = read_page(write({"digits/cWC": runs})["html"])
     assert ["iteration 900" in caption.text for caption in page.all("figcaption")] == [True]
+
+
+def test_further_training_without_an_evaluation_does_not_make_a_seed_the_furthest(write, tmp_path):
+    runs = [finished(tmp_path / "s0", 0, published(600, FID=20.0), last=600)]
+    runs += [finished(tmp_path / "s1", 1, published(400, FID=20.0), last=700)]
+    page = read_page(write({"digits/cWC": runs})["html"])
+    assert ["iteration 600" in caption.text for caption in page.all("figcaption")] == [True]
 
 
 def test_latex_is_balanced_and_has_as_many_cells_as_columns(write, two_seeds):

@@ -15,7 +15,7 @@ def evaluate(
     target: Annotated[str, typer.Argument(help="A run, a checkpoint of one, a folder of images, or name:split.")],
     reference: Annotated[str | None, typer.Option(help="Real images: name:split, or a folder.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper-5k, paper-10k, 50k-train or all.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Some of is,fid,kid,pr; all that can be had.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Of is,fid,kid,pr; by default all that can be had.")] = None,
     features: Annotated[str, typer.Option(help="inception, classifier or both, with a comma.")] = "inception",
     weights: Annotated[Path | None, typer.Option("--inception-weights", help="A file of Inception's weights.")] = None,
     images: Annotated[int | None, typer.Option(help="Images to score, in place of the protocol's number.")] = None,

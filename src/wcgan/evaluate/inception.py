@@ -1,4 +1,4 @@
-"""The network of FID, KID and IS: torch-fidelity's port of the TensorFlow Inception of 2015-12-05."""
+"""The network of the scores: torch-fidelity's port of the TensorFlow Inception of 2015-12-05."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WAYS_OUT = f"name a file of them with --inception-weights or {VARIABLE}, or use
 
 
 class Inception:
-    """uint8 images to the 2048 features of FID and KID and, with complete weights, the logits of IS. One of `Features`.
+    """uint8 images to their 2048 features and, with complete weights, the logits of IS. One of `Features`.
 
     Images of any size go in; the network resizes them to 299 x 299 as TensorFlow 1 did. Grey images are repeated over
     the three channels. Convolutions run in the precision that torch-fidelity has: float32, which on a GPU means torch's
@@ -96,7 +96,9 @@ def _module(name: str) -> Any:
         import_torchvision()
         return importlib.import_module(f"torch_fidelity.{name}")
     except ImportError as error:
-        raise ImportError("FID, KID and IS need torch-fidelity: pip install 'wcgan[evaluate]'") from error
+        raise ImportError(
+            "scores by the Inception network need torch-fidelity: pip install 'wcgan[evaluate]'"
+        ) from error
 
 
 def empty_network(features: tuple[str, ...]) -> nn.Module:

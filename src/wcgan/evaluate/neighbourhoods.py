@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from wcgan.train.parallel import Rank
 
 NEIGHBOURS = 3  # those of Kynkäänniemi et al. (2019), and torch-fidelity's
-CHUNK = 1000  # rows of distances at once
+CHUNK = 500  # rows of distances at once
 
 
 def precision_recall(
@@ -45,28 +47,29 @@ def precision_recall(
         raise ValueError("the features hold NaN or infinite values: no neighbourhood can be computed from them")
     rank = rank or Rank()
     own, other = generated.double(), real.to(generated.device).double()
-    return _share_inside(own, other, neighbours, rank), _share_inside(other, own, neighbours, rank)
+    reach, reach_of_real = (_reach(each, neighbours, rank) for each in (own, other))
+    near_real = torch.zeros(len(own), dtype=torch.float64, device=own.device)
+    near_generated = torch.zeros(len(other), dtype=torch.float64, device=own.device)
+    for start, distances in _rows(own, other, rank):
+        rows = slice(start, start + len(distances))
+        near_real[rows] = (distances <= reach_of_real).any(1).double()
+        near_generated += (distances <= reach[rows, None]).any(0)
+    return float(rank.total(near_real).mean()), float((rank.total(near_generated) > 0).double().mean())
 
 
-def _share_inside(points: Tensor, centres: Tensor, neighbours: int, rank: Rank) -> float:
-    """How many of the points lie in the neighbourhood of a centre."""
-    reach = torch.zeros(len(centres), dtype=torch.float64, device=centres.device)
-    for start in _starts(len(centres), rank):
-        chunk = centres[start : start + CHUNK]
+def _reach(images: Tensor, neighbours: int, rank: Rank) -> Tensor:
+    """Of each image, the squared distance to one of its nearest; a little more, so that rounding leaves no copy out."""
+    reach = torch.zeros(len(images), dtype=torch.float64, device=images.device)
+    for start, distances in _rows(images, images, rank):
         # The nearest of all is the image itself.
-        reach[start : start + len(chunk)] = squared_distances(chunk, centres).kthvalue(neighbours + 1, dim=1).values
-    reach = rank.total(reach)
-    inside = torch.zeros((), dtype=torch.float64, device=points.device)
-    for start in _starts(len(points), rank):
-        inside += (squared_distances(points[start : start + CHUNK], centres) <= reach).any(1).sum()
-    return float(rank.total(inside)) / len(points)
+        reach[start : start + len(distances)] = distances.kthvalue(neighbours + 1, dim=1).values
+    return rank.total(reach) + 1e-12 * images.square().sum(1).max()
 
 
-def _starts(count: int, rank: Rank) -> range:
-    return range(rank.index * CHUNK, count, rank.count * CHUNK)
-
-
-def squared_distances(first: Tensor, second: Tensor) -> Tensor:
-    """Between each of `(n, f)` and each of `(m, f)`."""
-    squares = first.square().sum(1)[:, None] + second.square().sum(1)  # (n, m)
-    return torch.addmm(squares, first, second.mT, alpha=-2).clamp_(min=0)
+def _rows(first: Tensor, second: Tensor, rank: Rank) -> Iterator[tuple[int, Tensor]]:
+    """This process's share of the squared distances `(n, m)`: where some rows begin, and the rows."""
+    squares = second.square().sum(1)
+    for start in range(rank.index * CHUNK, len(first), rank.count * CHUNK):
+        chunk = first[start : start + CHUNK]
+        sums = chunk.square().sum(1)[:, None] + squares
+        yield start, torch.addmm(sums, chunk, second.mT, alpha=-2).clamp_(min=0)

@@ -113,6 +113,11 @@ def _evaluate(
             f"KID draws subsets of {kid_subset_size:,} images, and {plan.generated:,} are scored against "
             f"{plan.reference:,}: score more, or say --kid-subset-size N"
         )
+    if "pr" in metrics and min(plan.reference, plan.generated) <= NEIGHBOURS:
+        raise ValueError(
+            f"precision and recall need more than {NEIGHBOURS} images of each set, and {plan.generated:,} are scored "
+            f"against {plan.reference:,}"
+        )
     references = [
         load_reference(
             reference, plan.reference, network, metrics, rank=rank, batch=batch, cache=cache, progress=progress

@@ -194,7 +194,8 @@ def _band(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
 
 
 def _last(series: Series) -> float:
-    return series.points[-1][1]
+    """Where it ends: a single run may go on after the others."""
+    return max((series.points[-1], *(curve[-1] for curve in series.thin)), key=lambda point: point[0])[1]
 
 
 def _stroke(style: int, kind: str = "line") -> dict[str, str | None]:

@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wcgan.report.charts import HEIGHT, WIDTH, Series, is_logarithmic, series_to_svg, swatch
-from wcgan.report.comparison import Score, score_to_label
+from wcgan.report.comparison import Score
 from wcgan.report.curves import curves_to_series, score_to_curve, scores_to_draw
 from wcgan.report.html import Markup, join, tag
 from wcgan.report.pieces import direction_to_words
-from wcgan.report.rows import Results
+from wcgan.report.rows import Results, label_of
 from wcgan.report.style import CHART
 
 GAP, LINE = 16, 24
+TOP = GAP + 2 * LINE  # of a chart, under its name and a note
 LETTER = 8  # the width that one may need in the legend
 NONE = "No run has been evaluated yet."
 
 
 def results_to_figure(results: Results) -> str:
-    """The paper's scores over iterations, a chart each, or all that were measured where none of the paper's were."""
+    """The paper's scores over iterations, a chart each; all that have curves, where none of the paper's has."""
     scores = _scores(results)
     names = {column.score: column.label for column in results.columns if column.iteration is None}
-    charts = [(names.get(s) or score_to_label(s, scores), s, _series(results, s)) for s in scores]
+    charts = [(names.get(s) or label_of(s, scores), s, _series(results, s)) for s in scores]
     width = GAP + max(1, len(charts)) * (WIDTH + GAP)
     panels = [
         _panel(title, score, series, GAP + place * (WIDTH + GAP)) for place, (title, score, series) in enumerate(charts)
     ]
-    shown = {series.label: series.style for _, _, own in charts for series in own}
-    legend, height = _legend(shown, width)
+    drawn = {series.label: series.style for _, _, own in charts for series in own}
+    styles = {row.preset: drawn[row.preset] for row in results.rows if row.preset in drawn}
+    room = 34 + LETTER * max(map(len, styles), default=0) + GAP
+    width = max(width, GAP + room)
+    legend, height = _legend(styles, room, width)
     return "".join(
         [
             '<?xml version="1.0" encoding="UTF-8"?>\n',
@@ -66,16 +70,17 @@ def _series(results: Results, score: Score) -> list[Series]:
 
 
 def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup:
-    note = direction_to_words(score.name) + (" (log scale)" if is_logarithmic(list(series)) else "")
-    heading = tag("text", tag("tspan", title, class_="title"), note, x=x, y=LINE)
+    note = direction_to_words(score.name).strip() + (" (log scale)" if is_logarithmic(list(series)) else "")
+    texts = [tag("text", title, x=x, y=LINE, class_="title"), tag("text", note, x=x, y=2 * LINE - 4, class_="note")]
+    if not any(each.finite for each in series):
+        return join([*texts, tag("text", "No finite value to draw.", x=x, y=TOP + LINE)])
     chart = series_to_svg(title, list(series))
-    return join([heading, tag("svg", chart, x=x, y=GAP + LINE, width=WIDTH, height=HEIGHT)])
+    return join([*texts, tag("svg", chart, x=x, y=TOP, width=WIDTH, height=HEIGHT)])
 
 
-def _legend(styles: dict[str, int], width: int) -> tuple[Markup, int]:
+def _legend(styles: dict[str, int], room: int, width: int) -> tuple[Markup, int]:
     """An entry for each row that is drawn, as many beside one another as there is room for -> it, and where it ends."""
-    top = GAP + LINE + HEIGHT if styles else GAP
-    room = 34 + LETTER * max(map(len, styles), default=0) + GAP
+    top = TOP + HEIGHT if styles else GAP
     columns = max(1, (width - GAP) // room)
     parts = []
     for number, (label, style) in enumerate(styles.items()):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 _VOID = {"img", "input", "meta", "wbr"}
 # Neither HTML nor SVG may hold these, escaped or not.
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 class Markup(str):

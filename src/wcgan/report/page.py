@@ -90,8 +90,8 @@ def _configs(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _furthest(group: Group) -> RunRecord:
-    """The run that a group's figures are of, or the first of several."""
-    return max(group.runs, key=lambda run: run.iteration)
+    """The run that was evaluated last of all, as its group's figures are of it; or the first of several."""
+    return max(group.runs, key=lambda run: (max((e["iteration"] for e in run.evaluations), default=0), run.iteration))
 
 
 def _title(runs: Sequence[RunRecord]) -> str:

@@ -32,8 +32,8 @@ def direction_to_words(name: str) -> str:
     """Which way a score improves; empty where that is not known.
 
     Example:
-        >>> direction_to_words("FID")
-        ' \u2193 lower is better'
+        >>> direction_to_words("FID").strip()
+        '\u2193 lower is better'
     """
     words = {True: " lower is better", False: " higher is better", None: ""}[is_lower_better(name)]
     return f"{arrow(name)}{words}" if words else ""

@@ -27,15 +27,20 @@ class Protocol:
 def evaluations_to_protocols(evaluations: Iterable[Record]) -> dict[str, Protocol]:
     """Their protocols by `protocol_key`, in the order in which they appear; seeds are all named."""
     seeds: dict[str, list[Any]] = {}
+    neighbours: dict[str, dict[str, Any]] = {}
     for evaluation in evaluations:
-        protocol, seen = evaluation.get("protocol"), seeds.setdefault(protocol_key(evaluation), [])
-        seed = protocol.get("seed") if isinstance(protocol, dict) else None
-        if seed is not None and seed not in seen:
+        key, protocol = protocol_key(evaluation), evaluation.get("protocol")
+        own, seen = protocol if isinstance(protocol, dict) else {}, seeds.setdefault(key, [])
+        if (seed := own.get("seed")) is not None and seed not in seen:
             seen.append(seed)
+        if "neighbours" in own:
+            neighbours[key] = {"neighbours": own["neighbours"]}
     protocols = {}
     for place, (key, used) in enumerate(seeds.items()):
         letter = chr(ord("A") + place) if place < 26 else str(place + 1)
-        protocols[key] = Protocol(letter, protocol_to_sentence(json.loads(key), used))
+        protocol = json.loads(key)
+        shown = {**protocol, **neighbours[key]} if key in neighbours else protocol
+        protocols[key] = Protocol(letter, protocol_to_sentence(shown, used))
     return protocols
 
 

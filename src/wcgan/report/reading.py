@@ -18,7 +18,7 @@ except ImportError as error:
 
 Record = dict[str, Any]
 # Measured with the scores, or free to differ between figures that are compared.
-_NO_PROTOCOL = {"std", "seed"}
+_NO_PROTOCOL = {"std", "seed", "neighbours"}
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class RunRecord:
 
 
 def protocol_key(evaluation: Record) -> str:
-    """The same for evaluations that can be compared: all of the protocol but its seed."""
+    """The same for evaluations that can be compared: all of the protocol but its seed and what is always the same."""
     protocol = evaluation.get("protocol")
     if isinstance(protocol, dict):
         protocol = {key: value for key, value in protocol.items() if key not in _NO_PROTOCOL}

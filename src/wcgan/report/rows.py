@@ -22,6 +22,7 @@ CLASSIFIER_FACTS = (*FACTS[:4], EPOCH, *FACTS[4:])  # after the time
 RULE = "Ours is the last checkpoint of each run, for every row."
 DIFFERENCE = "Difference is ours minus the paper's, by the same protocol."
 STOPPED = "The paper's figures are of whole runs; those of ours that did not get there say so under iterations."
+MOST_ENDS = 3  # the last ones, of rows that all got to another length
 SPREAD = (
     "Our \u00b1 is the sample standard deviation over seeds or, marked (sets), that of one seed over its sets of "
     "images. Time is that of one seed, on average."
@@ -157,24 +158,28 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
         published = [other for other in has if other.name == score.name and other.protocol in PROTOCOLS]
         if has[score] and (score in published or not has[score] <= set().union(*(has[other] for other in published))):
             extra.append(score)
-    return (*columns, *(Column(own_names.get(score) or _label(score, extra), score) for score in extra))
+    return (*columns, *(Column(own_names.get(score) or label_of(score, extra), score) for score in extra))
 
 
 def _where_rows_end(columns: Sequence[Column], runs: Sequence[Sequence[RunRecord]]) -> list[Column]:
-    """The same scores at each iteration where a row ends and others have been, too: there they can be compared."""
-    evaluated = [run.evaluations[-1]["iteration"] for own in runs for run in own if run.evaluations]
-    ends = sorted(set(evaluated))[:-1]
+    """The same scores where a row ends and another goes on: at the last iteration by then that more than one have."""
+    evaluated = [{each["iteration"] for run in own for each in run.evaluations} for own in runs]
+    ends = sorted({max(own) for own in evaluated if own})
     there = {(column.score, column.iteration) for column in columns}
-    return [
-        Column(f"{column.label} at {number(end)}", column.score, iteration=end)
-        for column in columns
-        for end in ends
-        if column.iteration is None and (column.score, end) not in there
-        if sum(measure(own, column.score, end) is not None for own in runs) > 1
-    ]
+    found = []
+    for column in (each for each in columns if each.iteration is None):
+
+        def is_shared(iteration: int, score: Score = column.score) -> bool:
+            return sum(measure(own, score, iteration) is not None for own in runs) > 1
+
+        shared = sorted(filter(is_shared, set().union(*evaluated)))
+        last = {max(before) for end in ends[:-1] if (before := [i for i in shared if i <= end])}
+        places = [i for i in sorted(last)[-MOST_ENDS:] if (column.score, i) not in there]
+        found += [Column(f"{column.label} at {number(i)}", column.score, iteration=i) for i in places]
+    return found
 
 
-def _label(score: Score, scores: Sequence[Score]) -> str:
+def label_of(score: Score, scores: Sequence[Score]) -> str:
     """A score that is not the paper's: one by Inception always says its protocol."""
     return score_to_label(score, scores) if "(" in score.name else score_to_label(score, [score, score])
 

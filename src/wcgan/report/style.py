@@ -1,21 +1,29 @@
 """The style sheets of pages and of charts on their own: light and dark, laptop and phone."""
 
+import re
+
 from wcgan.report.html import Markup
 
 # Each run's colour on light and on dark paper: eight hues that stay apart for colour-blind eyes, at 3:1 or more.
 _LIGHT = ("#0064b0", "#c04a00", "#00785a", "#a8357d", "#7a5c00", "#5a49c8", "#b3212e", "#4d5b66")
 _DARK = ("#6cb8ff", "#ff9d5c", "#4fd1a8", "#f08cc8", "#e0c04a", "#a79bff", "#ff8589", "#aebbc6")
+_NAMES = ("paper", "ink", "soft", "line", "panel", "mark", *(f"c{number}" for number in range(len(_LIGHT))))
+_ON_LIGHT = dict(zip(_NAMES, ("#fff", "#1b1f24", "#57606a", "#d5dae0", "#f5f7f9", "#e5f1fb", *_LIGHT), strict=True))
+_ON_DARK = dict(zip(_NAMES, ("#14171b", "#e6e9ed", "#a0aab5", "#343b44", "#1c2127", "#17324a", *_DARK), strict=True))
 
 
-def _colours(values: tuple[str, ...]) -> str:
-    return "".join(f"--c{number}:{value};" for number, value in enumerate(values))
+def _variables(colours: dict[str, str]) -> str:
+    return " ".join(f"--{name}:{value};" for name, value in colours.items())
+
+
+def _literal(rules: str, colours: dict[str, str]) -> str:
+    """Rules with colours in place of their names, which not every program that shows an SVG knows."""
+    return re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]], rules)
 
 
 _PAPER = f"""
-:root {{ color-scheme: light dark; --paper:#fff; --ink:#1b1f24; --soft:#57606a; --line:#d5dae0; --panel:#f5f7f9;
-  --mark:#e5f1fb; {_colours(_LIGHT)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ --paper:#14171b; --ink:#e6e9ed; --soft:#a0aab5; --line:#343b44;
-  --panel:#1c2127; --mark:#17324a; {_colours(_DARK)} }} }}
+:root {{ color-scheme: light dark; {_variables(_ON_LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables(_ON_DARK)} }} }}
 """
 _LINES = """
 .chart text { font-size: 13px; fill: var(--soft); }
@@ -29,14 +37,17 @@ _LINES = """
     for n in range(len(_LIGHT))
 )
 
-CHART = Markup(
-    _PAPER
-    + _LINES
+_ALONE = (
+    _LINES
     + """
 text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; fill: var(--ink); }
 .title { font-weight: 600; }
+.note { fill: var(--soft); }
 .paper { fill: var(--paper); }
 """
+)
+CHART = Markup(
+    f"{_literal(_ALONE, _ON_LIGHT)}\n@media (prefers-color-scheme: dark) {{ {_literal(_ALONE, _ON_DARK)} }}\n"
 )
 """For an SVG that stands alone."""
 

@@ -138,11 +138,10 @@ def run_tasks(
         if iteration >= goal:
             return Outcome(iteration, first_process=rank.first)
         step = make_step(progress)
-        journals = [
-            Journal(task.run, progress, rank, iteration, hardware_for(task.learner, hardware)) for task in tasks
-        ]
-        for journal in journals:
-            ending.enter_context(closing(journal))
+        journals = []
+        for task in tasks:
+            journal = Journal(task.run, progress, rank, iteration, hardware_for(task.learner, hardware))
+            journals.append(ending.enter_context(closing(journal)))
         healthy = [torch.ones((), dtype=torch.bool, device=hardware.device) for _ in tasks]
         began = time.monotonic()
 
