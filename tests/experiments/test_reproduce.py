@@ -76,7 +76,7 @@ def test_every_run_is_trained_and_measured_once_and_the_table_has_it(whole):
     mean = sum(lines_of(run_of(out, seed=s).folder, "evaluation")[0]["FID(classifier)"] for s in (0, 1)) / 2
     assert f"| {number(mean)} ± " in row
     assert "Set in every run: generator.widths=[4, 4], " in text
-    assert set(result.files) == {"md", "csv", "tex", "html"}
+    assert set(result.files) == {"md", "csv", "tex", "html", "svg"}
 
 
 def test_what_is_done_is_left_as_it_is(whole, made):

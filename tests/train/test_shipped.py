@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_each_is_small_and_says_where_it_comes_from(name):
     assert max(path.stat().st_size for path in shipped(name).rglob("*") if path.is_file()) < 12_000_000
     origin = json.loads((shipped(name) / "origin.json").read_text())
     assert origin["command"].startswith("wcgan train ")
-    assert re.fullmatch(r"[0-9a-f]{10}\+?", origin["commit"])
+    assert all(re.fullmatch(r"[0-9a-f]{10}\+?", commit) for commit in origin["commit"].split("; "))
     assert origin["scores"]
     config = Run(shipped(name)).config()
     assert config.data.folder is None
@@ -97,6 +98,21 @@ def test_shipping_keeps_the_pictures_the_names_and_the_origin(tmp_path):
     assert torch.equal(first.sample(8), second.sample(8))
     assert (first.class_names, first.iteration) == (second.class_names, second.iteration)
     assert (again / "origin.json").read_bytes() == (shipped(DIGITS) / "origin.json").read_bytes()
+
+
+def test_the_origin_names_the_commit_of_every_part_of_a_run(tmp_path):
+    run = Run(tmp_path / "run")
+    shutil.copytree(shipped(DIGITS), run.folder)
+    (run.folder / "origin.json").unlink()
+    for what, commit in (("started", "a"), ("stopped", None), ("resumed", "a"), ("resumed", "b")):
+        run.event(0, what, commit=commit, device="CPU")
+    origin = json.loads((run_to_shipped(run.folder, tmp_path / "new", "wcgan train") / "origin.json").read_text())
+    assert (origin["command"], origin["commit"], origin["device"], origin["torch"]) == (
+        "wcgan train",
+        "a; b",
+        "CPU",
+        None,
+    )
 
 
 def test_shipping_writes_over_nothing(tmp_path):

@@ -88,12 +88,14 @@ def _origin(run: Run, iteration: int, command: str) -> dict[str, Any]:
         kept: dict[str, Any] = json.loads((run.folder / ORIGIN).read_text(encoding="utf-8"))
         return kept
     lines = run.lines()
-    started = next((line for line in lines if line.get("what") == "started"), {})
+    begun: list[dict[str, Any]] = [line for line in lines if line.get("what") in ("started", "resumed")]
+    commits = dict.fromkeys(str(line["commit"]) for line in begun if line.get("commit"))
     scores: dict[str, Any] = next(
         (v for v in reversed(lines) if v["kind"] == "evaluation" and v["iteration"] == iteration), {}
     )
     return {
         "command": command,
-        **{key: started.get(key) for key in ("commit", "time", "device", "torch")},
+        "commit": "; ".join(commits) or None,
+        **{key: begun[0].get(key) if begun else None for key in ("time", "device", "torch")},
         "scores": {k: v for k, v in scores.items() if "(" in k or k in ("IS", "FID", "KID", "precision", "recall")},
     }
