@@ -291,7 +291,7 @@ def test_precision_that_one_seed_lacks_does_not_part_their_fid(write, tmp_path):
 
 
 def test_a_run_that_was_stopped_is_not_taken_for_a_whole_one(write, two_seeds, tmp_path):
-    sentence = "The paper's figures are of whole runs"
+    sentence = "stopped before its end, as iterations then say, the difference is not of like with like"
     assert sentence not in write({"digits/cWC": two_seeds})["md"].read_text()
     records = [event(0, "started"), *training(600), published(600, FID=30.0), event(600, "stopped")]
     assert sentence in write({"digits/cWC": [write_run(tmp_path / "short", config(), records)]})["md"].read_text()

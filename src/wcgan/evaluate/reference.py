@@ -60,7 +60,8 @@ def load_reference(
         progress: called with what is being done, how much of it is done, and how much there is.
     """
     rank = rank or Rank()
-    wanted = ["fid"] * ("fid" in metrics) + ["kid"] * bool(KEEPING & set(metrics))  # all features are kept as KID's
+    needs = {"fid": {"fid"}, "kid": KEEPING}  # all features are stored as KID's, whichever score they are for
+    wanted = [metric for metric, users in needs.items() if users & set(metrics)]
     names = {metric: _name(dataset, count, features, metric) for metric in wanted}
     stored = {metric: _store.load("statistics", name, cache) for metric, name in names.items()}
     missing = [metric for metric in wanted if rank.any(stored[metric] is None)]

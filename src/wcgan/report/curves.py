@@ -79,6 +79,15 @@ def curves_to_series(label: str, style: int, curves: Sequence[Curve], place: Cal
     return Series(label, style, means, low if several else (), high if several else (), tuple(thin))
 
 
+def groups_to_series(groups: Sequence[Group], curves: Sequence[Sequence[Curve]]) -> list[Series]:
+    """Over iterations, those of the groups that have values; `curves` are those of each group's seeds."""
+    return [
+        curves_to_series(group.name, style, own, lambda _, iteration: iteration)
+        for style, (group, own) in enumerate(zip(groups, curves, strict=True))
+        if any(own)
+    ]
+
+
 def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
     """How many seconds a run had trained by some iterations, between the lines that say so; none after the last."""
     marks = [(0, 0.0), *((r["iteration"], r["seconds"]) for r in run.training if is_number(r.get("seconds")))]
@@ -127,11 +136,7 @@ def _values(
 
 def _chart(title: str, key: str, groups: Sequence[Group], curve_of: Callable[[RunRecord], Curve]) -> Markup:
     curves = [[curve_of(run) for run in group.runs] for group in groups]
-    drawn = [
-        curves_to_series(group.name, style, own, lambda _, iteration: iteration)
-        for style, (group, own) in enumerate(zip(groups, curves, strict=True))
-        if any(own)
-    ]
+    drawn = groups_to_series(groups, curves)
     note = ", in percent" if key.startswith("error") else ""
     note += " (log scale)" if is_logarithmic(drawn) else ""
     legend = tag("ul", *(tag("li", swatch(s.style), s.label) for s in drawn), class_="legend")

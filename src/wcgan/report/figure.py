@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from wcgan.report.charts import HEIGHT, WIDTH, Series, is_logarithmic, series_to_svg, swatch
 from wcgan.report.comparison import Score
-from wcgan.report.curves import curves_to_series, score_to_curve, scores_to_draw
+from wcgan.report.curves import groups_to_series, score_to_curve, scores_to_draw
 from wcgan.report.html import Markup, join, tag
 from wcgan.report.pieces import direction_to_words
 from wcgan.report.rows import Results, label_of
+from wcgan.report.seeds import Group
 from wcgan.report.style import CHART
 
 GAP, LINE = 16, 24
@@ -61,12 +62,8 @@ def _scores(results: Results) -> list[Score]:
 
 
 def _series(results: Results, score: Score) -> list[Series]:
-    curves = [[score_to_curve(score, run) for run in row.runs] for row in results.rows]
-    return [
-        curves_to_series(row.preset, style, own, lambda _, iteration: iteration)
-        for style, (row, own) in enumerate(zip(results.rows, curves, strict=True))
-        if any(own)
-    ]
+    groups = [Group(row.preset, row.runs) for row in results.rows]
+    return groups_to_series(groups, [[score_to_curve(score, run) for run in group.runs] for group in groups])
 
 
 def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup:

@@ -21,7 +21,7 @@ EPOCH = "s / epoch"
 CLASSIFIER_FACTS = (*FACTS[:4], EPOCH, *FACTS[4:])  # after the time
 RULE = "Ours is the last checkpoint of each run, for every row."
 DIFFERENCE = "Difference is ours minus the paper's, by the same protocol."
-STOPPED = "The paper's figures are of whole runs; those of ours that did not get there say so under iterations."
+STOPPED = "Of a run that was stopped before its end, as iterations then say, the difference is not of like with like."
 MOST_ENDS = 3  # the last ones, of rows that all got to another length
 SPREAD = (
     "Our \u00b1 is the sample standard deviation over seeds or, marked (sets), that of one seed over its sets of "
