@@ -1,0 +1,91 @@
+"""What a run's discriminator gives training images, test images and generated ones.
+
+    python benchmarks/discriminator.py --run FOLDER --data FOLDER --checkpoints 10000,20000 --out FILE
+
+A discriminator that knows its training images by heart gives them more than test images, which it was never shown:
+`training_above_test` is the share of pairs of one of each in which it does, 0.5 where it cannot tell them apart.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from wcgan.data import load
+from wcgan.evaluate.network import pixels_to_input
+from wcgan.nets import build_discriminator
+from wcgan.train.checkpoint import tensors_to_network
+from wcgan.train.commit import find_commit
+from wcgan.train.hardware import find_device
+from wcgan.train.loading import find_checkpoint, load_generator
+from wcgan.train.run import Run
+
+BATCH = 500
+
+
+def realness(discriminator: nn.Module, images: Tensor, labels: Tensor | None, device: torch.device) -> Tensor:
+    parts = []
+    for start in range(0, len(images), BATCH):
+        own = None if labels is None else labels[start : start + BATCH].to(device)
+        x = pixels_to_input(images[start : start + BATCH].to(device))
+        parts.append(discriminator(x, own).realness.double().cpu())
+    return torch.cat(parts)
+
+
+def share_above(first: Tensor, second: Tensor) -> float:
+    """Of all pairs, those in which the first is larger; of equal ones, half.
+
+    Example:
+        >>> share_above(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))
+        0.875
+    """
+    ordered = second.sort().values
+    below, not_above = (torch.searchsorted(ordered, first, right=right) for right in (False, True))
+    return float((below + not_above).double().mean() / 2 / len(second))
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--checkpoints", default="last", help="last, or iterations with commas between")
+    parser.add_argument("--data", type=Path, help="the folder that holds the run's data set")
+    parser.add_argument("--images", type=int, default=10_000, help="of each kind")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    run, device = Run(args.run), find_device(args.device)
+    config = run.config()
+    discriminator = build_discriminator(config.discriminator).eval().to(device)
+    labelled = config.discriminator.head == "projection"
+    sets: dict[str, tuple[Tensor, Tensor | None]] = {}
+    for split in ("train", "test"):
+        data = load(config.data.name, split=split, folder=args.data)
+        chosen = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[: args.images]
+        sets[split] = data.images[chosen], None if data.labels is None else data.labels[chosen]
+    records = []
+    for name in args.checkpoints.split(","):
+        found = find_checkpoint(run, name)
+        tensors_to_network(found, "discriminator", discriminator)
+        sampler = load_generator(args.run, name, args.device)
+        sets["generated"] = sampler.sample(args.images), sampler.labels(args.images, None)
+        said = {kind: realness(discriminator, x, y if labelled else None, device) for kind, (x, y) in sets.items()}
+        records.append(
+            {
+                "iteration": found.facts["iteration"],
+                "mean": {kind: round(float(values.mean()), 4) for kind, values in said.items()},
+                "standard_deviation": {kind: round(float(values.std()), 4) for kind, values in said.items()},
+                "training_above_test": round(share_above(said["train"], said["test"]), 4),
+                "test_above_generated": round(share_above(said["test"], said["generated"]), 4),
+            }
+        )
+        print(json.dumps(records[-1]), flush=True)
+    facts = {"run": config.preset, "seed": config.train.seed, "images": args.images, "commit": find_commit()}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(facts | {"checkpoints": records}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
