@@ -47,7 +47,7 @@ def share_above(first: Tensor, second: Tensor) -> float:
 
 
 @torch.inference_mode()
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--checkpoints", default="last", help="last, or iterations with commas between")
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=10_000, help="of each kind")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     run, device = Run(args.run), find_device(args.device)
     config = run.config()
     discriminator = build_discriminator(config.discriminator).eval().to(device)

@@ -10,8 +10,9 @@ from tests.evaluate.cases import pictures, random_weights, write_pictures
 from tests.experiments.test_training import TINY
 
 from wcgan.experiments import EvaluationConfig, configure, evaluate, start
-from wcgan.experiments.evaluation import find_checkpoint
+from wcgan.experiments.evaluation import path_to_checkpoint
 from wcgan.experiments.sets import load_set, name_to_parts
+from wcgan.train.shipped import shipped
 
 CLASSIFIER = {"features": ("classifier",)}
 FID, IS = "FID(classifier)", "IS(classifier)"
@@ -74,7 +75,22 @@ def test_a_run_and_each_of_its_checkpoints_can_be_scored(run):
     assert (by_number.iteration, by_file.iteration, last.iteration) == (2, 2, 3)
     assert by_number.scores[FID] == by_file.scores[FID] != last.scores[FID]
     assert by_file.run.folder == run
-    assert find_checkpoint(run, "best")[1].facts["iteration"] in (2, 3)
+    assert path_to_checkpoint(run, "best")[1].facts["iteration"] in (2, 3)
+
+
+def test_a_generator_of_the_package_is_scored_by_its_name_and_nothing_is_written_into_the_package():
+    folder = shipped("digits-cWC_sa")
+    found, by_path = (scores_of(target, **CLASSIFIER, images=30) for target in ("digits-cWC_sa", folder))
+    assert found.scores[FID] == by_path.scores[FID]
+    assert found.iteration == by_path.iteration > 0
+    assert found.run is None
+    assert not (folder / "metrics.jsonl").exists()
+
+
+def test_what_lies_in_the_folder_comes_before_the_generator_of_that_name(monkeypatch, tmp_path, run):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run, "digits-cWC_sa")
+    assert scores_of("digits-cWC_sa", **CLASSIFIER, images=30).iteration == 3
 
 
 def test_a_folder_is_scored_by_the_classifier_of_the_reference_set(tmp_path):

@@ -12,6 +12,16 @@ def test_it_says_where_how_large_and_how_exact(command, plain_run, tmp_path):
     assert check.startswith("checked: largest difference ")
 
 
+def test_a_generator_of_the_package_is_exported_by_its_name(command, tmp_path):
+    code, out, _ = command("export", "digits-cWC_sa", "--format", "safetensors", "--out", tmp_path / "out")
+    assert code == 0
+    assert "checked: largest difference " in out
+    code, _, err = command("export", "nobody", "--format", "safetensors", "--out", tmp_path / "none")
+    assert code == 2
+    assert "nobody is not there" in err
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -12,7 +12,9 @@ from wcgan.cli.app import Settings, app, out, say, words
 
 @app.command()
 def evaluate(
-    target: Annotated[str, typer.Argument(help="A run, a checkpoint of one, a folder of images, or name:split.")],
+    target: Annotated[
+        str, typer.Argument(help="A run, a checkpoint, a shipped generator, a folder of images, or name:split.")
+    ],
     reference: Annotated[str | None, typer.Option(help="Real images: name:split, or a folder.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper-5k, paper-10k, 50k-train or all.")] = None,
     metrics: Annotated[str | None, typer.Option(help="Of is,fid,kid,pr; by default all that can be had.")] = None,

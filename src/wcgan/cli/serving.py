@@ -23,7 +23,7 @@ Votes = Annotated[
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or the name of a shipped generator.")],
     form: Annotated[str, typer.Option("--format", help="onnx, torch-export, aoti, safetensors or hub.")],
     folder: Annotated[Path, typer.Option("--out", help="A new folder.")],
     checkpoint: Annotated[str, typer.Option(help="last, best or an iteration.")] = "last",
@@ -32,9 +32,10 @@ def export(
     """Write a trained generator for others to load, and check what was written."""
     from wcgan.experiments import progress_bars
     from wcgan.export import export_run, facts_to_lines
+    from wcgan.train.shipped import find_run
 
     with progress_bars() as progress:
-        facts = export_run(run, form, folder, checkpoint, label, progress)
+        facts = export_run(find_run(run), form, folder, checkpoint, label, progress)
     for line in (f"{form}: {folder}", *facts_to_lines(facts)):
         say(line)
 
@@ -64,7 +65,7 @@ def demo(
 
 @study.command("create")
 def study_create(
-    a: Annotated[Path, typer.Argument(help="A run, or a folder with a sub-folder per class.")],
+    a: Annotated[Path, typer.Argument(help="A run, a shipped generator, or a folder with a sub-folder per class.")],
     b: Annotated[Path, typer.Argument(help="Another; the report gives the preference for this one.")],
     folder: Annotated[Path, typer.Option("--out", help="The study's folder.")],
     classes: Annotated[
@@ -80,8 +81,10 @@ def study_create(
     most: Annotated[int, typer.Option("--most-participants", help="Nobody can join after so many.")] = 1000,
 ) -> None:
     """Draw paired image sets from two runs or two folders."""
+    from wcgan.train.shipped import find_run
     from wcgan.web.study import create_study
 
+    a, b = find_run(a), find_run(b)
     words = {} if consent is None else {"consent": consent.read_text(encoding="utf-8")}
     made = create_study(
         a, b, folder, classes, images, checks, seed, resolution, checkpoint, device, most_participants=most, **words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ from wcgan.evaluate import (
 from wcgan.evaluate.neighbourhoods import NEIGHBOURS
 from wcgan.experiments.evaluator import sampler_to_sample
 from wcgan.experiments.sets import classifier_of, load_set, name_to_parts
-from wcgan.train.checkpoint import Checkpoint, CheckpointError, read_checkpoint, read_newest
+from wcgan.train.checkpoint import Checkpoint, read_checkpoint
 from wcgan.train.hardware import find_device
-from wcgan.train.loading import load_generator
+from wcgan.train.loading import find_checkpoint, load_generator
 from wcgan.train.parallel import Rank, process_group
 from wcgan.train.run import Run
+from wcgan.train.shipped import shipped, shipped_generators
 
 FEATURES = ("inception", "classifier")
 
@@ -83,7 +84,7 @@ class Evaluation:
     iteration: int
     """Of the generator; 0 for images."""
     run: Run | None
-    """Whose metrics the figures belong to; of a folder of images, the folder."""
+    """Whose metrics the figures belong to; of a folder of images, the folder; None of what comes with the package."""
     notes: tuple[str, ...]
     """What was left out, and why."""
     first_process: bool
@@ -94,28 +95,36 @@ def evaluate(target: str, config: EvaluationConfig, progress: Progress | None = 
     """Scores a run, a checkpoint, a folder of images or a named set.
 
     Args:
-        target: the folder of a run, a `.safetensors` file in its `checkpoints`, a folder of images, or `name:split`.
+        target: the folder of a run, a `.safetensors` file in its `checkpoints`, the name of a generator that comes with
+            the package, a folder of images, or `name:split`.
         config: how to measure.
         progress: called with what is being done, how much of it is done, and how much there is.
 
     Raises:
         ValueError: for a target that is none of these, or anything that cannot be measured.
     """
-    path = Path(target)
+    is_shipped = target in shipped_generators() and not Path(target).exists()
+    path = shipped(target) if is_shipped else Path(target)
     is_run = path.suffix == ".safetensors" or (path / "config.yaml").is_file()
     if not is_run and not path.is_dir() and name_to_parts(target)[0] not in data.names():
-        raise ValueError(f"{target} is neither a run, nor a checkpoint, nor a folder of images, nor a dataset")
+        raise ValueError(
+            f"{target} is neither a run, nor a checkpoint, nor a folder of images, nor a dataset,"
+            f" nor a generator of the package: {', '.join(shipped_generators())}"
+        )
     with process_group(find_device(config.device)) as rank:
         shown = progress if rank.first else None
-        return (_evaluate_run if is_run else _evaluate_set)(target, config, rank, shown)
+        if not is_run:
+            return _evaluate_set(target, config, rank, shown)
+        measured = _evaluate_run(path, config, rank, shown)
+        return replace(measured, run=None) if is_shipped else measured  # nothing is written into the package
 
 
-def _evaluate_run(target: str, config: EvaluationConfig, rank: Rank, progress: Progress | None) -> Evaluation:
+def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: Progress | None) -> Evaluation:
     if config.resolution is not None or config.channels is not None:
         raise ValueError(
             "--resolution and --channels are for folders of images: real images are brought to the generator's"
         )
-    run, found = find_checkpoint(Path(target), config.checkpoint)
+    run, found = path_to_checkpoint(path, config.checkpoint)
     own, device = run.config(), str(find_device(config.device))
     protocol = find_protocol(config.protocol or "paper-10k")
     generator = own.generator
@@ -158,21 +167,14 @@ def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: P
     return Evaluation(scores, 0, Run(Path(target)) if Path(target).is_dir() else None, notes, rank.first)
 
 
-def find_checkpoint(path: Path, wanted: str) -> tuple[Run, Checkpoint]:
+def path_to_checkpoint(path: Path, wanted: str) -> tuple[Run, Checkpoint]:
     """The run and the checkpoint that a path means: a file of `checkpoints`, or the one wanted of a run's folder."""
-    if path.suffix == ".safetensors":
-        run, wanted = Run(path.parent.parent), path.stem
-        if not (run.folder / "config.yaml").is_file():
-            raise ValueError(f"{path} is not a checkpoint of a run: there is no {run.folder / 'config.yaml'}")
-    else:
-        run = Run(path)
-    if wanted != "last":
-        name = f"{int(wanted):07d}" if wanted.isdigit() else wanted
-        return run, read_checkpoint(run.checkpoints / name)
-    found = read_newest(run.checkpoints)
-    if found is None:
-        raise CheckpointError(f"{run.folder} has no checkpoint yet: train it first")
-    return run, found
+    if path.suffix != ".safetensors":
+        return Run(path), find_checkpoint(Run(path), wanted)
+    run = Run(path.parent.parent)
+    if not (run.folder / "config.yaml").is_file():
+        raise ValueError(f"{path} is not a checkpoint of a run: there is no {run.folder / 'config.yaml'}")
+    return run, read_checkpoint(path.with_suffix(""))
 
 
 def _inception(config: EvaluationConfig, device: str) -> list[Features]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wcgan.experiments.evaluation import find_checkpoint
 from wcgan.report.charts import swatch
 from wcgan.report.figures import number
 from wcgan.report.html import Markup, join, tag
@@ -37,14 +36,13 @@ def draw(run: RunRecord) -> Sample:
     if not any((run.folder / "checkpoints").glob("*.json")):
         return Sample(run.picture, why_own="there is no checkpoint to draw from")
     try:
-        _, checkpoint = find_checkpoint(run.folder, "last")
-        sampler = load_generator(run.folder, checkpoint.path.stem)
+        sampler = load_generator(run.folder)
         images = sampler.rows(GRID_COLUMNS, seed=SEED)
     except (ValueError, OSError) as error:
         reason = str(error).replace(str(run.folder), run.name)
         return Sample(run.picture, why_own=f"its checkpoint cannot be drawn from: {reason}")
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{int(checkpoint.facts['iteration']):07d}.png"
+        file = Path(folder) / f"{sampler.iteration:07d}.png"
         write_png(grid(images, GRID_COLUMNS), file)
         return Sample(read_picture(file), (sampler.config.noise, sampler.conditional))
 

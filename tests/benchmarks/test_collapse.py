@@ -1,0 +1,64 @@
+"""What the scripts say that look for collapse and for a discriminator that knows its training images by heart."""
+
+import json
+
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from tests.benchmarks.scripts import load_script
+from tests.experiments.test_training import TINY
+
+from wcgan.experiments import configure, start
+from wcgan.train.images import grid, write_png
+
+discriminator, twins = load_script("discriminator"), load_script("twins")
+
+
+def images(rows, columns, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (rows, columns, 3, 32, 32), dtype=torch.uint8, generator=generator)
+
+
+def test_a_grid_is_taken_apart_as_it_was_put_together(tmp_path):
+    made = images(3, 10)
+    write_png(grid(made.flatten(0, 1), 10), tmp_path / "grid.png", scale=2)
+    assert torch.equal(twins.png_to_rows(tmp_path / "grid.png"), made)
+    with pytest.raises(ValueError, match="is no grid of 9 images of 32 pixels a row"):
+        twins.png_to_rows(tmp_path / "grid.png", columns=9)
+
+
+def test_twins_are_found_within_a_row_and_not_across_rows(tmp_path, capsys):
+    made = images(2, 10)
+    made[0, 3] = made[0, 7] // 2  # darker, and the same
+    made[1, 0] = made[0, 0]
+    found = twins.nearest(made).view(2, 10)
+    expected = max(
+        torch.corrcoef(torch.stack([made[0, 1].flatten(), made[0, k].flatten()]).double())[0, 1].item()
+        for k in range(10)
+        if k != 1
+    )
+    assert found[0, 1] == pytest.approx(expected, abs=1e-12)
+    assert (found > twins.TWIN).nonzero().tolist() == [[0, 3], [0, 7]]
+    write_png(grid(made.flatten(0, 1), 10), tmp_path / "grid.png", scale=2)
+    twins.main([str(tmp_path / "grid.png")])
+    assert "10% twins" in capsys.readouterr().out
+
+
+def test_the_share_of_pairs_is_the_area_under_the_curve():
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.randint(0, 9, (n,), generator=generator).double() + s for n, s in ((40, 1), (30, 0)))
+    truth = [1] * 40 + [0] * 30
+    assert discriminator.share_above(first, second) == pytest.approx(roc_auc_score(truth, [*first, *second]), abs=1e-12)
+
+
+@pytest.mark.parametrize("preset", ["digits/cWC", "digits/WC"])
+def test_a_runs_discriminator_is_asked_at_each_checkpoint(tmp_path, preset):
+    start(configure(preset, settings=[*TINY, "train.checkpoint_every=2"]), tmp_path / "run")
+    out = tmp_path / "out" / "said.json"
+    discriminator.main(["--run", str(tmp_path / "run"), "--checkpoints", "2,last", "--images", "50", "--out", str(out)])
+    record = json.loads(out.read_text())
+    assert (record["run"], record["seed"], record["images"]) == (preset, 0, 50)
+    assert [found["iteration"] for found in record["checkpoints"]] == [2, 3]
+    for found in record["checkpoints"]:
+        assert list(found["mean"]) == ["train", "test", "generated"]
+        assert 0.3 < found["training_above_test"] < 0.7  # it has seen a handful of them, once
