@@ -10,6 +10,7 @@ from tests.experiments.test_training import TINY
 
 from wcgan.experiments import configure, start
 from wcgan.train.images import grid, write_png
+from wcgan.train.loading import load_generator
 
 discriminator, twins = load_script("discriminator"), load_script("twins")
 
@@ -42,6 +43,28 @@ def test_twins_are_found_within_a_row_and_not_across_rows(tmp_path, capsys):
     write_png(grid(made.flatten(0, 1), 10), tmp_path / "grid.png", scale=2)
     twins.main([str(tmp_path / "grid.png")])
     assert "10% twins" in capsys.readouterr().out
+
+
+def test_a_runs_images_are_drawn_with_both_statistics_and_beside_real_ones(tmp_path, capsys):
+    start(configure("digits/cWC", settings=TINY), tmp_path / "run")
+    (running, a), (batch, b) = twins.run_to_rows(tmp_path / "run")
+    assert (running, batch) == (f"{tmp_path}/run, running statistics", f"{tmp_path}/run, statistics of the batch")
+    assert a.shape == b.shape == (10, 10, 1, 16, 16)
+    sampler = load_generator(tmp_path / "run")
+    assert torch.equal(a[3, 4], sampler.from_noise(sampler.noise(10, 0)[4:5], torch.tensor([3]))[0])
+    assert not torch.equal(a, b)
+    twins.main([str(tmp_path / "run")])
+    assert [line.split("twins  ")[1] for line in capsys.readouterr().out.splitlines()] == [
+        running,
+        batch,
+        "digits test",
+    ]
+
+
+def test_a_run_without_classes_has_no_twins(tmp_path):
+    start(configure("digits/WC", settings=TINY), tmp_path / "run")
+    with pytest.raises(ValueError, match="run has no classes"):
+        next(twins.run_to_rows(tmp_path / "run"))
 
 
 def test_the_share_of_pairs_is_the_area_under_the_curve():

@@ -117,6 +117,11 @@ def test_a_table_of_classifiers_has_seconds_per_epoch(files):
     assert [line["s / epoch"] for line in lines] == ["7.81", "7.81"]  # 50,000 images, 128 a 50th of a second
 
 
+def test_a_length_that_the_paper_does_not_give_is_not_said_to_be_its(write, tmp_path):
+    files = write_table(TABLE, {"cifar10/ResNet-32 WC": [write(7.4, "WC", 0)]}, tmp_path / "short", scale=0.25)
+    assert "Schedules shortened to 0.25 of the presets'." in files["md"].read_text()
+
+
 def test_an_epoch_of_a_folder_is_not_known(tmp_path):
     config = classifier_config()
     config["data"]["name"] = "my/pictures"

@@ -121,7 +121,8 @@ def runs_to_results(
         letters = ", ".join(each.letter for key, each in protocols.items() if key in keys)
         facts = _facts(own, cells, letters, CLASSIFIER_FACTS if table.classifiers else FACTS)
         rows.append(TableRow(row.preset, own, entries, facts, _remarks(own, entries, columns)))
-    whose = "the paper's" if any(row.figures for row in table.rows) else "the presets'"
+    # Of classifiers the paper gives no length: that of their presets is He et al.'s.
+    whose = "the paper's" if any(row.figures for row in table.rows) and not table.classifiers else "the presets'"
     shortened = [] if scale == 1 else [f"Schedules shortened to {scale:g} of {whose}."]
     return Results(
         place=table.place,
