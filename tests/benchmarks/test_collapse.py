@@ -8,11 +8,27 @@ from sklearn.metrics import roc_auc_score
 from tests.benchmarks.scripts import load_script
 from tests.experiments.test_training import TINY
 
-from wcgan.experiments import configure, start
+from wcgan.data import load
+from wcgan.experiments import configure
+from wcgan.train.gan import train
 from wcgan.train.images import grid, write_png
 from wcgan.train.loading import load_generator
+from wcgan.train.run import new_run
 
 discriminator, twins = load_script("discriminator"), load_script("twins")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Three iterations each, with classes and without."""
+    folders = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WCGAN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        for preset in ("digits/cWC", "digits/WC"):
+            config = configure(preset, settings=TINY)
+            folders[preset] = tmp_path_factory.mktemp("runs") / "run"
+            train(config, load("digits"), new_run(folders[preset], config))
+    return folders
 
 
 def images(rows, columns, seed=0):
@@ -45,15 +61,15 @@ def test_twins_are_found_within_a_row_and_not_across_rows(tmp_path, capsys):
     assert "10% twins" in capsys.readouterr().out
 
 
-def test_a_runs_images_are_drawn_with_both_statistics_and_beside_real_ones(tmp_path, capsys):
-    start(configure("digits/cWC", settings=TINY), tmp_path / "run")
-    (running, a), (batch, b) = twins.run_to_rows(tmp_path / "run")
-    assert (running, batch) == (f"{tmp_path}/run, running statistics", f"{tmp_path}/run, statistics of the batch")
+def test_a_runs_images_are_drawn_with_both_statistics_and_beside_real_ones(runs, capsys):
+    run = runs["digits/cWC"]
+    (running, a), (batch, b) = twins.run_to_rows(run)
+    assert (running, batch) == (f"{run}, running statistics", f"{run}, statistics of the batch")
     assert a.shape == b.shape == (10, 10, 1, 16, 16)
-    sampler = load_generator(tmp_path / "run")
+    sampler = load_generator(run)
     assert torch.equal(a[3, 4], sampler.from_noise(sampler.noise(10, 0)[4:5], torch.tensor([3]))[0])
     assert not torch.equal(a, b)
-    twins.main([str(tmp_path / "run")])
+    twins.main([str(run)])
     assert [line.split("twins  ")[1] for line in capsys.readouterr().out.splitlines()] == [
         running,
         batch,
@@ -61,10 +77,9 @@ def test_a_runs_images_are_drawn_with_both_statistics_and_beside_real_ones(tmp_p
     ]
 
 
-def test_a_run_without_classes_has_no_twins(tmp_path):
-    start(configure("digits/WC", settings=TINY), tmp_path / "run")
+def test_a_run_without_classes_has_no_twins(runs):
     with pytest.raises(ValueError, match="run has no classes"):
-        next(twins.run_to_rows(tmp_path / "run"))
+        next(twins.run_to_rows(runs["digits/WC"]))
 
 
 def test_the_share_of_pairs_is_the_area_under_the_curve():
@@ -75,10 +90,9 @@ def test_the_share_of_pairs_is_the_area_under_the_curve():
 
 
 @pytest.mark.parametrize("preset", ["digits/cWC", "digits/WC"])
-def test_a_runs_discriminator_is_asked_at_each_checkpoint(tmp_path, preset):
-    start(configure(preset, settings=[*TINY, "train.checkpoint_every=2"]), tmp_path / "run")
+def test_a_runs_discriminator_is_asked_at_each_checkpoint(runs, tmp_path, preset):
     out = tmp_path / "out" / "said.json"
-    discriminator.main(["--run", str(tmp_path / "run"), "--checkpoints", "2,last", "--images", "50", "--out", str(out)])
+    discriminator.main(["--run", str(runs[preset]), "--checkpoints", "2,last", "--images", "50", "--out", str(out)])
     record = json.loads(out.read_text())
     assert (record["run"], record["seed"], record["images"]) == (preset, 0, 50)
     assert [found["iteration"] for found in record["checkpoints"]] == [2, 3]

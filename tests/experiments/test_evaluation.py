@@ -35,6 +35,12 @@ def run(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.fixture(autouse=True)
+def classifier_at_hand(monkeypatch, run):
+    """The run's cache, where its classifier is: no test need train it again."""
+    monkeypatch.setenv("WCGAN_CACHE", str(run.parent / "cache"))
+
+
 @pytest.fixture
 def folders(tmp_path):
     """Two folders of pictures."""
