@@ -37,7 +37,15 @@ KINDS: dict[type, Kind] = {
     Config: Kind(
         start,
         lambda config: fit_config(config, load_data(config)),
-        ("iterations", "drop_at", "evaluate_every", "conditioning_every", "sample_every", "checkpoint_every"),
+        (
+            "iterations",
+            "schedule_end",
+            "drop_at",
+            "evaluate_every",
+            "conditioning_every",
+            "sample_every",
+            "checkpoint_every",
+        ),
     ),
     ClassifyConfig: Kind(
         start_classifiers,

@@ -13,11 +13,17 @@ MakeNorm = Callable[[int], nn.Module]
 """Channels -> a normalisation layer."""
 
 
-def prepare(layer: Layer, constant: float, spectral: bool = False) -> Layer:
-    """Starting values, uniform of variance constant / (k^2 (cin + cout)) and bias 0; then spectral normalisation."""
+def prepare(layer: Layer, constant: float, spectral: bool = False, bound: float | None = None) -> Layer:
+    """Starting values, uniform of variance constant / (k^2 (cin + cout)) and bias 0; then spectral normalisation.
+
+    With `bound`, the weights start uniform in [-bound, bound] instead.
+    """
     weight, bias = layer.weight, getattr(layer, "bias", None)
     assert isinstance(weight, Tensor)
-    nn.init.xavier_uniform_(weight, gain=math.sqrt(constant / 2))
+    if bound is None:
+        nn.init.xavier_uniform_(weight, gain=math.sqrt(constant / 2))
+    else:
+        nn.init.uniform_(weight, -bound, bound)
     if isinstance(bias, Tensor):
         nn.init.zeros_(bias)
     if spectral:
@@ -87,12 +93,12 @@ class UpBlock(nn.Module):
 
 
 class Deconvolution(nn.Module):
-    """C^U: norm, ReLU, 4x4 transposed convolution of stride 2."""
+    """C^U: norm, ReLU, 4x4 transposed convolution of stride 2, which starts as Glorot's."""
 
     def __init__(self, inputs: int, outputs: int, make_norm: MakeNorm) -> None:
         super().__init__()
         self.norm = make_norm(inputs)
-        self.conv = prepare(nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1), 4)
+        self.conv = prepare(nn.ConvTranspose2d(inputs, outputs, 4, stride=2, padding=1), 2)
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         h: Tensor = self.conv(normalize_relu(self.norm, x, labels))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
@@ -122,13 +128,16 @@ class DownBlock(nn.Module):
 
 
 class LeakyConvolution(nn.Module):
-    """C^S (3x3, stride 1) or, with `down`, C^D (4x4, stride 2) of a discriminator: convolution, LeakyReLU."""
+    """C^S (3x3, stride 1) or, with `down`, C^D (4x4, stride 2) of a discriminator: convolution, LeakyReLU.
+
+    The convolution starts as Glorot's.
+    """
 
     def __init__(self, inputs: int, outputs: int, *, down: bool, slope: float, spectral: bool) -> None:
         super().__init__()
         self.slope = slope
         kernel, stride = (4, 2) if down else (3, 1)
-        self.conv = prepare(nn.Conv2d(inputs, outputs, kernel, stride, padding=1), 4, spectral)
+        self.conv = prepare(nn.Conv2d(inputs, outputs, kernel, stride, padding=1), 2, spectral)
 
     def forward(self, x: Tensor) -> Tensor:
         return leaky_relu(self.conv(x), self.slope)

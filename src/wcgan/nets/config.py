@@ -10,7 +10,9 @@ from wcgan.norm import VARIANTS, normalization
 
 KINDS = ("resnet", "dcgan")
 HEADS = ("plain", "projection", "acgan")
+EMBEDDING_INITS = ("glorot", "uniform")
 OPTIONS = ("eps", "momentum", "track_running_stats", "groups", "iterations", "init", "sync")
+CONDITIONAL_OPTIONS = ("class_bias",)
 SOFT_OPTIONS = ("dictionary", "normalize_assignment")
 
 
@@ -67,7 +69,7 @@ class GeneratorConfig:
 
     def _check_options(self) -> None:
         """Builds each kind of layer without memory, so that a wrong option is named here and not in a network."""
-        allowed = OPTIONS + (SOFT_OPTIONS if VARIANTS[self.normalization].soft else ())
+        allowed = options_of(self.normalization)
         for name in self.options:
             _require(self, "options", name in allowed, f"a mapping with keys among {', '.join(allowed)}")
         layers = {(self.normalization, width) for width in self.widths} | {(self.final_normalization, self.widths[-1])}
@@ -94,10 +96,9 @@ class GeneratorConfig:
         return self.last_normalization or unconditional_partner(self.normalization)
 
     def normalization_layer(self, name: str, width: int) -> torch.nn.Module:
-        """A layer with these options; those of a dictionary only where there is one."""
-        variant = VARIANTS[name]
-        options = {k: v for k, v in self.options.items() if variant.soft or k not in SOFT_OPTIONS}
-        return normalization(name, width, classes=self.classes if variant.conditional else None, **options)
+        """A layer with those of the options that it has: the last one may be unconditional."""
+        options = {k: v for k, v in self.options.items() if k in options_of(name)}
+        return normalization(name, width, classes=self.classes if VARIANTS[name].conditional else None, **options)
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ class DiscriminatorConfig:
     """Channels of an image."""
     classes: int | None = None
     """Number of classes, for the projection and ACGAN heads; unused by the plain one."""
+    embedding_init: str = "glorot"
+    """Start of the projection head's embedding: `"glorot"`, or `"uniform"` in [-0.05, 0.05] as the paper's authors."""
     slope: float = 0.1
     """Slope of DCGAN's LeakyReLU below 0; ResNet ignores it."""
     resolution: int = 32
@@ -131,6 +134,7 @@ class DiscriminatorConfig:
         _check_widths(self)
         _check_choice(self, "kind", KINDS)
         _check_choice(self, "head", HEADS)
+        _check_choice(self, "embedding_init", EMBEDDING_INITS)
         _check_positive(self, "channels", "resolution")
         _check_classes(self)
         _require(self, "spectral_norm", isinstance(self.spectral_norm, bool), "True or False")
@@ -146,6 +150,12 @@ class DiscriminatorConfig:
     def halvings(self) -> int:
         """How often the side is halved."""
         return self.downsample if self.kind == "resnet" else len(self.widths) - 1
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """The arguments of a normalisation that `GeneratorConfig.options` may set."""
+    variant = VARIANTS[name]
+    return OPTIONS + CONDITIONAL_OPTIONS * variant.conditional + SOFT_OPTIONS * variant.soft
 
 
 def unconditional_partner(name: str) -> str:

@@ -34,7 +34,8 @@ class Head(nn.Module):
         self.dense = prepare(nn.Linear(features, 1), 2, spectral)
         self.embedding = self.classifier = None
         if config.head == "projection":
-            self.embedding = prepare(nn.Embedding(classes, features), 2, spectral)
+            bound = 0.05 if config.embedding_init == "uniform" else None
+            self.embedding = prepare(nn.Embedding(classes, features), 2, spectral, bound)
         elif config.head == "acgan":
             self.classifier = prepare(nn.Linear(features, classes), 2)
 

@@ -19,7 +19,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
     class_weight: Tensor | None
     dictionary: Tensor | None
     assignment: Tensor | None
-    class_bias: Tensor
+    class_bias: Tensor | None
     weight: Tensor | None
     bias: Tensor | None
 
@@ -35,6 +35,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         coloring: str = "full",
         shared: str = "full",
         normalize_assignment: bool = False,
+        class_bias: bool = True,
         groups: int = 1,
         iterations: int = 5,
         init: str = "glorot",
@@ -78,7 +79,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             "class_weight": None if size else {"full": (classes, d, d), "diagonal": (classes, d)}[coloring],
             "dictionary": (size, d, d) if size else None,
             "assignment": (classes, size) if size else None,
-            "class_bias": (classes, d),
+            "class_bias": (classes, d) if class_bias else None,
             "weight": {"full": (d, d), "diagonal": (d,), "none": None}[shared],
             "bias": None if shared == "none" else (d,),
         }
@@ -90,7 +91,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         """Statistics and coloring as at construction."""
         self.reset_running_stats()
         init_shared(self.weight, self.bias, self.init)
-        nn.init.zeros_(self.class_bias)
+        if self.class_bias is not None:
+            nn.init.zeros_(self.class_bias)
         bank = self.class_weight if self.dictionary is None else self.dictionary
         assert bank is not None
         alone = self.shared == "none"
@@ -123,15 +125,17 @@ class ConditionalWhiteningColoring(WhiteningLayer):
                 return table
             return mix(labels, table) if labels.is_floating_point() else table.index_select(0, labels)
 
-        shift = pick(self.class_bias)
         if self.assignment is None or self.dictionary is None:
             assert self.class_weight is not None
             weight = pick(self.class_weight)
         else:  # Eq. 6: Gamma_y = y^T A D
             assignment = normalize(self.assignment, dim=1) if self.normalize_assignment else self.assignment
             weight = mix(pick(assignment), self.dictionary)
-        if self.weight is not None and self.bias is not None:  # Eq. 5: Gamma_y x + beta_y + Gamma x + beta
-            weight, shift = _sum_of_matrices(weight, self.weight), shift + self.bias
+        if self.weight is not None:  # Eq. 5: Gamma_y x + beta_y + Gamma x + beta
+            weight = _sum_of_matrices(weight, self.weight)
+        shift = weight.new_zeros(weight.shape[:2]) if self.class_bias is None else pick(self.class_bias)
+        if self.bias is not None:
+            shift = shift + self.bias
         return weight, shift, index
 
     def forward(self, x: Tensor, labels: Tensor, relu: bool = False) -> Tensor:
@@ -157,6 +161,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             parts.append(f"dictionary={self.dictionary.shape[0]}")
         if self.normalize_assignment:
             parts.append("normalize_assignment=True")
+        if self.class_bias is None:
+            parts.append("class_bias=False")
         return ", ".join(parts)
 
 
@@ -193,6 +199,7 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
         coloring: the class matrices :math:`\Gamma_y`: `"full"` or `"diagonal"`.
         shared: the class-agnostic :math:`\Gamma`: `"full"`, `"diagonal"` or `"none"`.
         normalize_assignment: divides each row of A by its L2 norm, as the authors' code does.
+        class_bias: whether each class has a shift :math:`\beta_y`; the authors' soft assignment has none.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
         init: `"glorot"` (as the paper's authors) or `"identity"`, with which the layer starts as whitening alone.
@@ -208,7 +215,7 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
 
     Attributes:
         class_weight: :math:`\Gamma_y`, `(n, d, d)` or `(n, d)`; None with a dictionary.
-        class_bias: :math:`\beta_y`, `(n, d)`.
+        class_bias: :math:`\beta_y`, `(n, d)`; None without one.
         dictionary: D, `(s, d, d)`.
         assignment: A, `(n, s)`.
         weight: :math:`\Gamma`, `(d, d)` or `(d,)`.

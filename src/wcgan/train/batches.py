@@ -34,6 +34,11 @@ class Inputs(NamedTuple):
     """`(g,)`."""
 
 
+def repeat_to(labels: Tensor, count: int) -> Tensor:
+    """The labels `(b,)`, again and again, `(count,)`."""
+    return labels.repeat(-(-count // len(labels)))[:count]
+
+
 def to_device(values: Tensor, device: torch.device) -> Tensor:
     """The values on a device; through pinned memory, from which a GPU takes them while the host goes on."""
     if device.type == "cuda" and values.device.type == "cpu":
@@ -92,29 +97,35 @@ class Batches:
         """An iteration's inputs; one draw for each purpose, whatever the number of updates, and no wait for a GPU."""
         steps, batch = self.train.critic_steps, self.train.batch
         between = self._uniform("penalty", iteration, steps, batch) if self.train.gradient_penalty else None
+        index = self._order.indices(iteration, steps * batch).view(steps, batch)
+        labels = None if self.labels is None else to_device(self.labels[index], self.device)
+        critic_labels = generator_labels = None
+        if labels is not None and self.train.generated_labels == "real":
+            critic_labels = labels
+            generator_labels = repeat_to(labels[-1], self.train.generator_batch)
         return Inputs(
-            *self._real(iteration, steps, batch),
-            *self._latent("critic", iteration, steps, batch),
+            self._real(iteration, index),
+            None if labels is None else self.rank.share(labels, dim=1),
+            *self._latent("critic", iteration, critic_labels, steps, batch),
             between,
-            *self._latent("generator", iteration, self.train.generator_batch),
+            *self._latent("generator", iteration, generator_labels, self.train.generator_batch),
         )
 
-    def _real(self, iteration: int, steps: int, batch: int) -> tuple[Tensor, Tensor | None]:
-        """Images in [-1, 1] with dequantisation noise U(0, 1/128), and their labels."""
-        index = self.rank.share(self._order.indices(iteration, steps * batch).view(steps, batch), dim=1)
-        images = to_device(self.images[index], self.device)
-        labels = None if self.labels is None else to_device(self.labels[index], self.device)
-        noise = self._uniform("dequantize", iteration, steps, batch, *self.images.shape[1:])
-        return (images + noise) / 128 - 1, labels  # value v becomes uniform in [v, v+1) / 128 - 1
+    def _real(self, iteration: int, index: Tensor) -> Tensor:
+        """Images in [-1, 1] with dequantisation noise U(0, 1/128)."""
+        images = to_device(self.images[self.rank.share(index, dim=1)], self.device)
+        noise = self._uniform("dequantize", iteration, *index.shape, *self.images.shape[1:])
+        return (images + noise) / 128 - 1  # value v becomes uniform in [v, v+1) / 128 - 1
 
-    def _latent(self, purpose: str, iteration: int, *shape: int) -> tuple[Tensor, Tensor | None]:
-        """Noise z ~ N(0, I) `(*shape, noise)`, and labels uniform over the classes `(*shape,)`."""
+    def _latent(self, purpose: str, iteration: int, labels: Tensor | None, *shape: int) -> tuple[Tensor, Tensor | None]:
+        """Noise z ~ N(0, I) `(*shape, noise)`, and the labels, or labels uniform over the classes, `(*shape,)`."""
         random = generator_for(self.train.seed, purpose, iteration, self.device)
         z = torch.randn(*shape, self.noise, generator=random, device=self.device)
         batch = len(shape) - 1
         if self.classes is None:
             return self.rank.share(z, batch), None
-        labels = torch.randint(0, self.classes, shape, generator=random, device=self.device)
+        if labels is None:
+            labels = torch.randint(0, self.classes, shape, generator=random, device=self.device)
         return self.rank.share(z, batch), self.rank.share(labels, batch)
 
     def _uniform(self, purpose: str, iteration: int, *shape: int) -> Tensor:

@@ -83,10 +83,14 @@ class TrainConfig(LoopConfig):
     """Adam's first moment."""
     beta2: float = 0.9
     """Adam's second moment."""
-    schedule: Literal["linear", "constant", "drop"] = "linear"
-    """Learning rate: linearly to 0, constant, or a tenth from `drop_at` on."""
+    generated_labels: Literal["real", "uniform"] = "uniform"
+    """Labels of generated images in training: those of the real batch beside them, or uniform over the classes."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """Learning rate: linear decay to 0, or constant."""
+    schedule_end: int | None = None
+    """Iteration at which linear decay reaches 0; None for the last of the run."""
     drop_at: int | None = None
-    """Iteration at which the schedule `drop` drops."""
+    """Iteration from which the learning rate is multiplied by 0.1; None for no drop."""
     class_weight_discriminator: float = 1.0
     """Weight of ACGAN's cross-entropy on real images."""
     class_weight_generator: float = 0.1
@@ -148,11 +152,11 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
     at_least(train, 0, "class_weight_discriminator", "class_weight_generator")
     in_unit_interval(train, "beta1", "beta2", "ema")
-    if (train.schedule == "drop") != (train.drop_at is not None):
-        raise ValueError(
-            f"train.drop_at goes with train.schedule=drop and nothing else, "
-            f"got schedule={train.schedule}, drop_at={train.drop_at}"
-        )
+    if train.schedule_end is not None and train.schedule == "constant":
+        raise ValueError("train.schedule_end needs train.schedule=linear: a constant rate has no end")
+    for name in ("schedule_end", "drop_at"):
+        if getattr(train, name) is not None:
+            at_least(train, 1, name)
 
 
 def check_loop(train: LoopConfig) -> None:

@@ -1,6 +1,8 @@
 """One iteration: the discriminator's updates, then the generator's."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -67,11 +69,10 @@ def build_players(config: Config, device: torch.device, channels_last: bool = Fa
 
 def learning_rate(train: TrainConfig, iteration: int) -> float:
     """Of the iteration that comes after `iteration` updates."""
-    if train.schedule == "linear":
-        return train.learning_rate * max(0.0, 1 - iteration / train.iterations)
-    if train.schedule == "drop" and train.drop_at is not None and iteration >= train.drop_at:
-        return train.learning_rate / 10
-    return train.learning_rate
+    end = train.schedule_end or train.iterations
+    decay = max(0.0, 1 - iteration / end) if train.schedule == "linear" else 1.0
+    drop = 0.1 if train.drop_at is not None and iteration >= train.drop_at else 1.0
+    return train.learning_rate * decay * drop
 
 
 def train_iteration(
@@ -110,7 +111,7 @@ def train_iteration(
             loss = loss + train.class_weight_discriminator * losses["loss/class_real"]
         update(players.discriminator_optimizer, loss, discriminator, rank)
 
-    with autocast:
+    with autocast, frozen(discriminator):
         images = generator(inputs.noise, inputs.labels if conditional_g else None)
         scores = discriminator(images, inputs.labels if sees_labels else None)
     loss = losses["loss/generator"] = generator_loss(scores.realness.float())
@@ -121,6 +122,16 @@ def train_iteration(
     if players.average is not None:
         update_average(players.average, generator, train.ema)
     return {name: loss.detach() for name, loss in losses.items()}
+
+
+@contextmanager
+def frozen(network: nn.Module) -> Iterator[None]:
+    """Within, the network's parameters need no gradients: a compiled backward pass would compute them unasked."""
+    network.requires_grad_(False)
+    try:
+        yield
+    finally:
+        network.requires_grad_(True)
 
 
 @torch.no_grad()

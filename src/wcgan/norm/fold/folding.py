@@ -122,13 +122,15 @@ def _labels_position(model: nn.Module, label: int) -> int:
 def _constant(layer: WhiteningLayer) -> FoldedMap:
     if not isinstance(layer, ConditionalWhiteningColoring):
         return FoldedMap(*_map(layer, *layer.coloring_slots()[:2]), ranks=layer._ranks).eval()
-    no_class = layer.class_bias.new_zeros(1, layer.classes)
+    no_class = next(layer.parameters()).new_zeros(1, layer.classes)
     shared = _map(layer, *layer.coloring_slots(no_class)[:2])
     if layer.dictionary is None or layer.assignment is None or len(layer.dictionary) >= layer.classes:
         return FoldedMap(*_map(layer, *layer.coloring_slots()[:2]), shared, ranks=layer._ranks).eval()
     assignment = normalize(layer.assignment, dim=1) if layer.normalize_assignment else layer.assignment
     matrix, offset = _map(layer, layer.dictionary, None)
-    offset = layer.class_bias + shared[1] + assignment @ offset
+    offset = shared[1] + assignment @ offset
+    if layer.class_bias is not None:
+        offset = offset + layer.class_bias
     return FoldedMap(matrix, offset, shared, assignment, layer._ranks).eval()
 
 
