@@ -15,7 +15,8 @@ from wcgan.train.iteration import learning_rate
 
 HINGE, WGAN = ("hinge", 0.0), ("wasserstein", 10.0)
 RESNET, DCGAN = (5, 64, 128), (1, 64, 64)
-LINEAR, CONSTANT, DROP = (2e-4, "linear", None), (2e-4, "constant", None), (2e-4, "drop", 30_000)
+LINEAR, CONSTANT, DROP = (2e-4, "linear", None), (2e-4, "constant", None), (2e-4, "linear", 30_000)
+UNIT_ROWS = {"normalize_assignment": True, "class_bias": False}
 CIFAR = ("cifar10", "cifar100")
 WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC", "WC")
 CWC_ABLATION = ("cBN", "c-std-C", "c-std-C_sa", "cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa")
@@ -35,6 +36,7 @@ PROTOCOLS = {
     },
     "cifar10/cWC SN + Proj. Discr. drop": (31_000, RESNET, DROP, HINGE),
     **{f"{d}/{row}": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in CWC_ABLATION},
+    **{f"cifar10/cWC{row}": (50_000, RESNET, DROP, HINGE) for row in ("", " SN + Proj. Discr.")},
     "tiny-imagenet/cWC SN + Proj. Discr.": (100_000, RESNET, LINEAR, HINGE),
     **{f"tiny-imagenet/{row}": (100_000, RESNET, LINEAR, HINGE) for row in ("cBN", "cWC", "cWC_sa")},
     "imagenet/SN + Proj. Discr.": (450_000, RESNET, LINEAR, HINGE),
@@ -70,6 +72,24 @@ def parts(layer):
     return Variant(layer.whitening, layer.coloring, getattr(layer, "shared", None), soft)
 
 
+def options_of(config):
+    """The authors' soft assignment: unit rows and no class bias."""
+    return UNIT_ROWS if config.generator.normalization.partition("-cls")[0].endswith("_sa") else {}
+
+
+def embedding_of(config):
+    return "uniform" if config.discriminator.head == "projection" else "glorot"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_conditional_presets_follow_the_authors_code_where_the_paper_is_silent(name):
+    config = preset(name)
+    conditional = config.generator.normalization.startswith("c")
+    assert config.train.generated_labels == ("real" if conditional else "uniform")
+    assert config.generator.options == options_of(config)
+    assert config.discriminator.embedding_init == embedding_of(config)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_a_config_with_its_name(name):
     config = preset(name)
@@ -102,16 +122,17 @@ def test_every_row_has_the_papers_adam_class_weights_and_no_average(name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_row_has_the_networks_of_its_table(name):
-    config = preset(name)
-    assert (config.generator, config.discriminator) == ARCHITECTURES[name]
+    config, (generator, discriminator) = preset(name), ARCHITECTURES[name]
+    assert config.generator == replace(generator, options=options_of(config))
+    assert config.discriminator == replace(discriminator, embedding_init=embedding_of(config))
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_a_row_with_another_normalisation_differs_in_nothing_else(name):
     architecture, normalization = SHARED[name]
     config, (generator, discriminator) = preset(name), ARCHITECTURES[architecture]
-    assert config.generator == replace(generator, normalization=normalization)
-    assert config.discriminator == discriminator
+    assert config.generator == replace(generator, normalization=normalization, options=options_of(config))
+    assert config.discriminator == replace(discriminator, embedding_init=embedding_of(config))
 
 
 @pytest.mark.parametrize("dataset", CIFAR)
@@ -132,7 +153,9 @@ def test_stl10_has_the_networks_of_cifar10_on_a_larger_grid(row, normalization):
 def test_imagenets_baseline_has_a_generator_of_its_own_and_the_same_discriminator():
     baseline, ours = preset("imagenet/SN + Proj. Discr."), preset("imagenet/cWC_sa SN + Proj. Discr.")
     assert baseline.discriminator == ours.discriminator
-    assert baseline.generator == replace(ours.generator, widths=(1024, 512, 256, 128, 64), normalization="cBN")
+    assert baseline.generator == replace(
+        ours.generator, widths=(1024, 512, 256, 128, 64), normalization="cBN", options={}
+    )
     with torch.device("meta"):
         generator = build_generator(baseline.generator)
     assert count(generator) == 41_996_931
@@ -177,9 +200,10 @@ def test_spectral_norm_goes_with_hinge_and_a_penalty_with_wasserstein(name):
 
 def test_the_state_of_the_art_row_differs_in_nothing_but_its_schedule():
     config, other = preset("cifar10/cWC SN + Proj. Discr. drop"), preset("cifar10/cWC SN + Proj. Discr.")
-    rates = [learning_rate(config.train, i) for i in (0, 29_999, 30_000, 30_999)]
-    assert rates == pytest.approx([2e-4, 2e-4, 2e-5, 2e-5])
-    same = replace(config.train, iterations=50_000, schedule="linear", drop_at=None)
+    rates = [learning_rate(each.train, i) for each in (config, other) for i in (0, 29_999, 30_000, 30_999)]
+    assert rates == pytest.approx([2e-4, 8.0004e-5, 8e-6, 7.6004e-6] * 2)
+    assert learning_rate(other.train, 49_999) == pytest.approx(4e-10)
+    same = replace(config.train, iterations=50_000, schedule_end=None)
     assert replace(config, train=same, preset=other.preset) == other
 
 
@@ -194,9 +218,10 @@ def test_presets_of_the_digits_differ_in_nothing_but_the_normalisation_and_what_
         classes,
         classes,
     )
-    generator = replace(config.generator, normalization="cWC", classes=10)
-    discriminator = replace(config.discriminator, head="projection", classes=10)
-    assert replace(config, generator=generator, discriminator=discriminator, preset=other.preset) == other
+    generator = replace(config.generator, normalization="cWC", classes=10, options={})
+    discriminator = replace(config.discriminator, head="projection", classes=10, embedding_init="uniform")
+    train = replace(config.train, generated_labels="real")
+    assert Config(config.data, generator, discriminator, train, other.preset) == other
 
 
 @pytest.mark.parametrize("name", DIGITS)

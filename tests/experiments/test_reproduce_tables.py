@@ -127,8 +127,8 @@ def test_a_scale_shortens_every_length_of_the_schedule_and_nothing_else():
     config = preset("cifar10/cWC SN + Proj. Discr. drop")
     train = replace(config.train, evaluate_every=1000, conditioning_every=500)
     short = shorten(replace(config, train=train), 0.1).train
-    lengths = {"iterations": 3100, "drop_at": 3000, "evaluate_every": 100, "conditioning_every": 50}
-    assert short == replace(train, **lengths, sample_every=100, checkpoint_every=100)
+    lengths = {"iterations": 3100, "schedule_end": 5000, "drop_at": 3000, "evaluate_every": 100}
+    assert short == replace(train, **lengths, conditioning_every=50, sample_every=100, checkpoint_every=100)
 
 
 def test_no_length_becomes_less_than_one_and_what_is_off_stays_off():

@@ -28,9 +28,9 @@ def make(network, kind, head="projection"):
     return make_discriminator(head, kind=kind, **fields)
 
 
-def constant(name):
-    """2 for dense layers, embeddings and a generator's last convolution; 4 in blocks and shortcuts."""
-    return 4 if name.startswith("blocks") else 2
+def constant(name, kind):
+    """4 in the blocks and shortcuts of a ResNet; 2, which is Glorot's, everywhere else."""
+    return 4 if kind == "resnet" and name.startswith("blocks") else 2
 
 
 CASES = [
@@ -45,13 +45,25 @@ def test_weights_are_uniform_with_the_stated_variance(network, kind, head):
     measured = 0
     for name, weight, _ in layers(make(network, kind, head)):
         outputs, inputs, *kernel = weight.shape  # swapped in transposed convolutions, and the sum is the same
-        variance = constant(name) / (math.prod(kernel) * (inputs + outputs))
+        variance = constant(name, kind) / (math.prod(kernel) * (inputs + outputs))
         assert weight.abs().max() <= math.sqrt(3 * variance), name
         if weight.numel() >= FEWEST:
             measured += 1
             bound = STANDARD_ERRORS * math.sqrt(0.8 / weight.numel())
             assert weight.square().mean().item() == pytest.approx(variance, rel=bound), name
     assert measured >= 4
+
+
+def test_the_authors_embedding_starts_uniform_within_a_twentieth_and_nothing_else_changes():
+    ours, theirs = (
+        make_discriminator("projection", widths=(16, 16, 32), classes=40, embedding_init=init)
+        for init in ("glorot", "uniform")
+    )
+    embedding = theirs.head.embedding.parametrizations.weight.original  # (40, 32)
+    assert 0.049 < embedding.abs().max() <= 0.05
+    assert embedding.square().mean().item() == pytest.approx(0.05**2 / 3, rel=5 * math.sqrt(0.8 / embedding.numel()))
+    changed = [n for n, p in ours.named_parameters() if not torch.equal(p, theirs.get_parameter(n))]
+    assert changed == ["head.embedding.parametrizations.weight.original"]
 
 
 @pytest.mark.parametrize(("network", "kind", "head"), CASES)

@@ -145,6 +145,22 @@ def test_a_diagonal_coloring_has_a_vector_a_class():
     assert layer.weight.shape == (CHANNELS, CHANNELS)
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", CONDITIONAL)
+def test_without_a_class_bias_a_layer_is_one_whose_class_bias_is_zero(name, training):
+    layer, other = make_layer(name, class_bias=False).train(training), make_layer(name).train(training)
+    assert layer.class_bias is None
+    assert "class_bias" not in layer.state_dict()
+    assert "class_bias=False" in repr(layer)
+    with torch.no_grad():
+        for parameter, value in other.named_parameters():
+            value.copy_(layer.get_parameter(parameter)) if parameter != "class_bias" else value.zero_()
+    x, labels = make_inputs(layer, 6, 4, 3, 3)
+    weights = torch.rand(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for chosen in (labels, weights):
+        assert torch.equal(layer(x, chosen), other(x, chosen))
+
+
 def test_without_a_shared_coloring_there_is_no_shared_parameter():
     layer = wcgan.normalization("cWC-cls-only", CHANNELS, classes=CLASSES)
     assert layer.weight is None

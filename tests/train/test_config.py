@@ -25,7 +25,15 @@ def test_yaml_gives_back_fields_that_no_preset_sets(tmp_path):
         DataConfig("/some/folder: of images", "~/data", 64, strict=True),
         dataclasses.replace(preset("digits/cWC").generator, options={"eps": 1e-5, "groups": 2}),
         preset("digits/cWC").discriminator,
-        TrainConfig(learning_rate=1e-6, schedule="drop", drop_at=7, compile="yes", channels_last="no", seed=2**40),
+        TrainConfig(
+            learning_rate=1e-6,
+            drop_at=7,
+            schedule_end=9,
+            generated_labels="real",
+            compile="yes",
+            channels_last="no",
+            seed=2**40,
+        ),
         preset=None,
     )
     write_config(config, tmp_path / "config.yaml")
@@ -146,7 +154,8 @@ def test_a_setting_that_cannot_be_is_named_with_what_can(setting, parts):
         ("beta1", 1.0, "in [0, 1)"),
         ("beta2", -0.1, "in [0, 1)"),
         ("ema", 1.0, "in [0, 1)"),
-        ("drop_at", 5, "schedule=drop"),
+        ("drop_at", 0, "at least 1"),
+        ("schedule_end", 0, "at least 1"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_field_and_what_is_allowed(field, value, allowed):
@@ -155,9 +164,9 @@ def test_a_value_out_of_range_is_named_with_its_field_and_what_is_allowed(field,
     assert [part for part in (str(value), allowed) if part not in str(failure.value)] == []
 
 
-def test_a_drop_needs_its_iteration():
-    with pytest.raises(ValueError, match="schedule=drop, drop_at=None"):
-        tiny_config(schedule="drop")
+def test_a_constant_rate_has_no_end():
+    with pytest.raises(ValueError, match=r"train\.schedule_end needs train\.schedule=linear"):
+        tiny_config(schedule="constant", schedule_end=9)
 
 
 @pytest.mark.parametrize(

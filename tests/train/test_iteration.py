@@ -1,5 +1,6 @@
 """One iteration: who moves when, which games run, what the average is."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -219,13 +220,40 @@ def test_gradients_have_the_layout_of_their_parameters():
     [
         ({"schedule": "linear"}, {0: 2e-4, 50: 1e-4, 99: 2e-6, 100: 0.0, 120: 0.0}),
         ({"schedule": "constant"}, {0: 2e-4, 50: 2e-4, 99: 2e-4}),
-        ({"schedule": "drop", "drop_at": 30}, {0: 2e-4, 29: 2e-4, 30: 2e-5, 99: 2e-5}),
+        ({"schedule": "constant", "drop_at": 30}, {0: 2e-4, 29: 2e-4, 30: 2e-5, 99: 2e-5}),
+        ({"drop_at": 30}, {0: 2e-4, 29: 1.42e-4, 30: 1.4e-5, 99: 2e-7}),
+        ({"schedule_end": 200, "drop_at": 30}, {0: 2e-4, 30: 1.7e-5, 99: 1.01e-5}),
     ],
-    ids=lambda value: value.get("schedule", "") if "schedule" in value else "",
+    ids=["linear", "constant", "constant with a drop", "linear with a drop", "linear beyond the end"],
 )
 def test_learning_rates_follow_their_schedule(schedule, expected):
     train = TrainConfig(iterations=100, learning_rate=2e-4, **schedule)
     assert {i: learning_rate(train, i) for i in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("head", ["plain", "projection", "acgan"])
+def test_freezing_the_discriminator_changes_no_bit_of_an_iteration(monkeypatch, head):
+    """What the generator's update leaves out is gradients of the discriminator, which nobody uses."""
+
+    def trained():
+        players, _ = run_iteration(tiny_config(head=head, critic_steps=2))
+        assert all(p.requires_grad for p in players.discriminator.parameters())
+        return snapshot(players)
+
+    frozen = trained()
+    monkeypatch.setattr(module, "frozen", lambda network: nullcontext())
+    assert different(frozen, trained()) == []
+
+
+def test_the_generators_update_asks_for_no_gradient_of_the_discriminator():
+    config = tiny_config()
+    players = tiny_players(config)
+    needed = []
+    players.discriminator.register_forward_pre_hook(
+        lambda network, _: needed.append({p.requires_grad for p in network.parameters()})
+    )
+    run_iteration(config, players=players)
+    assert needed == [{True}, {False}]
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others():

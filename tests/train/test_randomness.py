@@ -66,8 +66,9 @@ def test_the_indices_of_a_step_do_not_depend_on_the_steps_before():
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_the_shares_of_all_processes_make_up_the_draw_of_one(count):
-    config = tiny_config(critic_steps=3, generator_batch=8, gradient_penalty=10.0)
+@pytest.mark.parametrize("labels", ["real", "uniform"])
+def test_the_shares_of_all_processes_make_up_the_draw_of_one(count, labels):
+    config = tiny_config(critic_steps=3, generator_batch=8, gradient_penalty=10.0, generated_labels=labels)
     whole = tiny_batches(config).draw(3)
     parts = [tiny_batches(config, rank=Rank(index, count)).draw(3) for index in range(count)]
     for name, expected in whole._asdict().items():
@@ -110,7 +111,26 @@ def test_labels_stay_with_their_images():
     assert [known[image.numpy().tobytes()] for image in restored] == inputs.real_labels.flatten().tolist()
 
 
-def test_labels_of_generated_images_are_uniform_over_the_classes():
+def test_with_real_labels_a_generated_batch_has_those_of_the_real_batch_beside_it():
+    config = tiny_config(critic_steps=3, batch=4, generator_batch=10, generated_labels="real")
+    inputs = tiny_batches(config).draw(5)
+    assert torch.equal(inputs.critic_labels, inputs.real_labels)
+    last = inputs.real_labels[-1].tolist()
+    assert inputs.labels.tolist() == last + last + last[:2]
+
+
+def test_the_choice_of_labels_changes_no_other_draw():
+    real, uniform = (tiny_batches(tiny_config(generated_labels=choice)).draw(3) for choice in ("real", "uniform"))
+    changed = [n for n in real._fields if n != "between" and not torch.equal(getattr(real, n), getattr(uniform, n))]
+    assert changed == ["critic_labels", "labels"]
+
+
+def test_without_classes_real_labels_ask_for_nothing():
+    inputs = tiny_batches(tiny_config("WC", "plain", generated_labels="real")).draw(0)
+    assert (inputs.real_labels, inputs.critic_labels, inputs.labels) == (None, None, None)
+
+
+def test_uniform_labels_of_generated_images_are_uniform_over_the_classes():
     labels = tiny_batches(tiny_config(generator_batch=30_000)).draw(0).labels
     share = torch.bincount(labels, minlength=3) / len(labels)
     assert (share - 1 / 3).abs().max() < 0.015  # five standard deviations
