@@ -82,6 +82,12 @@ def test_colours_are_written_out_for_light_and_for_dark_paper(draw):
     assert style.text.count(".paper { fill: #fff; }") == style.text.count(".paper { fill: #14171b; }") == 1
 
 
+def test_one_evaluation_is_a_number(draw, tmp_path):
+    root = draw({"a/BN": [run(tmp_path / "bn", 50.0)], "a/WC": [run(tmp_path / "wc", 40.0)]})
+    assert {"a/BN: 50 at 100", "a/WC: 40 at 100"} <= set(words(root))
+    assert curves(root) == {}
+
+
 def test_a_table_without_evaluations_says_so(draw):
     assert words(draw({})) == [NONE]
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from wcgan.report.charts import HEIGHT, WIDTH, Series, is_logarithmic, series_to_svg, swatch
 from wcgan.report.comparison import Score
-from wcgan.report.curves import groups_to_series, score_to_curve, scores_to_draw
+from wcgan.report.curves import groups_to_series, score_to_curve, scores_to_draw, series_to_numbers
 from wcgan.report.html import Markup, join, tag
 from wcgan.report.pieces import direction_to_words
 from wcgan.report.rows import Results, label_of
-from wcgan.report.seeds import Group
 from wcgan.report.style import CHART
 
 GAP, LINE = 16, 24
@@ -62,7 +61,7 @@ def _scores(results: Results) -> list[Score]:
 
 
 def _series(results: Results, score: Score) -> list[Series]:
-    groups = [Group(row.preset, row.runs) for row in results.rows]
+    groups = results.groups
     return groups_to_series(groups, [[score_to_curve(score, run) for run in group.runs] for group in groups])
 
 
@@ -71,6 +70,10 @@ def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup
     texts = [tag("text", title, x=x, y=LINE, class_="title"), tag("text", note, x=x, y=2 * LINE - 4, class_="note")]
     if not any(each.finite for each in series):
         return join([*texts, tag("text", "No finite value to draw.", x=x, y=TOP + LINE)])
+    if not any(each.is_curve for each in series):
+        numbers = series_to_numbers(score.name, series)
+        step = min(LINE, HEIGHT // len(numbers))
+        return join([*texts, *(tag("text", text, x=x, y=TOP + (n + 1) * step) for n, (_, text) in enumerate(numbers))])
     chart = series_to_svg(title, list(series))
     return join([*texts, tag("svg", chart, x=x, y=TOP, width=WIDTH, height=HEIGHT)])
 
