@@ -124,7 +124,7 @@ def test_grids_are_not_drawn_of_classifiers(plan, tmp_path):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     start_classifiers(run.config, run.folder)
     with pytest.raises(ValueError, match="holds no run with a checkpoint"):
-        make_grids(tmp_path / "out", (), print)
+        make_grids(tmp_path / "out", (), False, print)
 
 
 def test_a_burst_says_what_a_classifier_writes_and_tests(plan, tmp_path):

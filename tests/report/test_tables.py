@@ -277,3 +277,12 @@ def test_a_folder_that_is_no_run_is_refused_before_anything_is_written(write, tm
 )
 def test_latex_numbers_the_table_itself(write, table, caption):
     assert rf"\caption{{{caption}}}" in write({}, table)["tex"].read_text()
+
+
+@pytest.mark.parametrize(("split", "words"), [("test", "A"), ("unlabeled", "A, against unlabeled images")])
+def test_a_row_says_which_real_images_it_was_measured_against(write, tmp_path, split, words):
+    score = published(1000, FID=18.0)
+    score["protocol"]["reference"] = {"dataset": "tiny-imagenet", "split": split, "images": 10_000, "of": 10_000}
+    files = write({"digits/cWC": [finished(tmp_path / "run", 0, score)]})
+    assert markdown(files["md"])[0]["Protocol"] == words
+    assert f"Real images: all 10,000 of tiny-imagenet {split}." in files["md"].read_text()

@@ -94,6 +94,26 @@ class Table:
         return "" if self.number is None else f"{'Figure' if self.label.startswith('fig') else 'Table'} {self.number}"
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """What people preferred: a row of the table of the user study."""
+
+    a: str
+    b: str
+    preference: float
+    """User-averaged class-based preference for b, in percent."""
+    alpha: float
+    """Cronbach's alpha, the agreement between users."""
+    people: int
+    classes: int
+    images: int
+    """In a set."""
+
+
+USER_STUDY = Judgement("cBN", "cWC_sa", 67.34, 0.87, people=21, classes=50, images=16)
+"""Tab. 11, on Tiny ImageNet."""
+
+
 def figures_of(preset: str) -> dict[str, Figure]:
     """What the paper reports for a preset, in all tables together.
 

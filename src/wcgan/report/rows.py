@@ -289,6 +289,9 @@ def _facts(
     runs: Sequence[RunRecord], cells: Sequence[Measured | None], letters: str, names: Sequence[str]
 ) -> dict[str, str]:
     counts = [len(cell.evaluations) for cell in cells if cell]
+    splits = dict.fromkeys(split for cell in cells if cell for split in _reference_splits(cell))
+    unusual = [split for split in splits if split != "test"]
+    letters += f", against {' and '.join(unusual)} images" if letters and unusual else ""
     used = min(counts, default=len(runs))
     times = [run.seconds for run in runs if is_number(run.seconds)]
     words = {
@@ -301,6 +304,15 @@ def _facts(
         "Commit": "; ".join(dict.fromkeys(commit for run in runs for commit in run.commits)),
     }
     return {name: (words[name] if runs else "") or DASH for name in names}
+
+
+def _reference_splits(measured: Measured) -> list[str]:
+    """The splits that its real images are from; none of a score without real images."""
+    if measured.score.name.startswith("IS"):
+        return []
+    protocols = [evaluation.get("protocol") for evaluation in measured.evaluations]
+    references = [protocol.get("reference") for protocol in protocols if isinstance(protocol, dict)]
+    return [str(reference.get("split")) for reference in references if isinstance(reference, dict)]
 
 
 def _seconds_per_epoch(runs: Sequence[RunRecord]) -> str:
