@@ -52,8 +52,8 @@ def test_the_last_figures_are_those_of_the_command_for_the_same_seed(photos, tmp
     assert ours == theirs
 
 
-def test_another_split_can_be_the_reference_and_the_figures_say_which(tmp_path):
-    start(configured("digits", "data.reference=train"), tmp_path / "run")
+def test_another_split_can_be_the_reference_and_the_figures_say_which(photos, tmp_path):
+    start(configured(photos, "data.reference=train"), tmp_path / "run")
     (line,) = evaluations(tmp_path / "run")
     assert line["protocol"]["reference"]["split"] == "train"
     settings = EvaluationConfig(features=("classifier",), metrics=("fid",), images=20)

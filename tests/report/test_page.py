@@ -89,6 +89,12 @@ def test_only_the_settings_that_differ_are_compared(report, pair):
     assert differences == [{"Setting": "generator.normalization", "Values": "cWC: digits-cWCcBN: digits-cBN"}]
 
 
+def test_the_name_of_a_preset_is_no_setting(report, tmp_path):
+    presets = [config() | {"preset": name} for name in ("cifar10/cWC", "cifar10/cWC SN + Proj. Discr.")]
+    runs = [write_run(tmp_path / name, each) for name, each in zip("ab", presets, strict=True)]
+    assert section(report(*runs), "What differs") == "The configs are the same."
+
+
 def test_runs_with_one_value_of_a_setting_share_a_line(report, tmp_path):
     runs = [
         write_run(tmp_path / name, config(variant, batch=size))

@@ -99,9 +99,8 @@ def differences_to_section(groups: Sequence[Group]) -> Markup:
     groups = [group for group in groups if group.runs]
     if sum(len(group.runs) for group in groups) < 2:
         return Markup()
-    names = [group.name for group in groups]
     differences = config_differences([group.runs[0].config for group in groups])
-    rows = [(name, values) for name, values in differences if values != names]  # rows are named by their presets
+    rows = [each for each in differences if each[0] != "preset"]  # a name for the other settings
     if not rows:
         return empty("What differs", "The configs are the same." if len(groups) > 1 else "Nothing but the seed.")
     header = tag("tr", *(tag("th", name, scope="col") for name in ("Setting", "Values")))
