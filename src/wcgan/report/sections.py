@@ -114,7 +114,7 @@ def _values(groups: Sequence[Group], values: Sequence[str]) -> Markup:
     for group, value in zip(groups, values, strict=True):
         having.setdefault(value, []).append(group.name)
     lines = [tag("li", tag("b", value), f": {', '.join(names)}") for value, names in having.items()]
-    return tag("td", tag("ul", *lines), data_label="")
+    return tag("td", tag("ul", *lines), data_label="Values")
 
 
 def run_to_details(run: RunRecord, opened: bool) -> Markup:

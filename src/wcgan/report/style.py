@@ -114,6 +114,7 @@ pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consol
   .stack tbody th { justify-content: flex-start; align-items: center; gap: 0; text-align: left; }
   .stack td > span { min-width: 0; overflow-wrap: anywhere; }
   .stack.differences td { display: block; text-align: left; }
+  .stack.differences td::before { content: none; }
   .stack td.best { background: none; }
   .stack td.best > span { background: var(--mark); padding: 0 .3rem; border-radius: 3px; }
   .stack td::before { content: attr(data-label); color: var(--soft); font-weight: 400; text-align: left;
