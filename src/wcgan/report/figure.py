@@ -27,11 +27,14 @@ def results_to_figure(results: Results) -> str:
     panels = [
         _panel(title, score, series, GAP + place * (WIDTH + GAP)) for place, (title, score, series) in enumerate(charts)
     ]
-    drawn = {series.label: series.style for _, _, own in charts for series in own}
+    curved = any(series.is_curve for _, _, own in charts for series in own)
+    lines = max((len(series_to_numbers(score.name, own)) for _, score, own in charts), default=0)
+    end = TOP + (HEIGHT if curved else LINE * lines) if charts else GAP
+    drawn = {series.label: series.style for _, _, own in charts for series in own if curved}  # numbers have names
     styles = {row.preset: drawn[row.preset] for row in results.rows if row.preset in drawn}
     room = 34 + LETTER * max(map(len, styles), default=0) + GAP
     width = max(width, GAP + room)
-    legend, height = _legend(styles, room, width)
+    legend, height = _legend(styles, room, width, end)
     return "".join(
         [
             '<?xml version="1.0" encoding="UTF-8"?>\n',
@@ -78,9 +81,8 @@ def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup
     return join([*texts, tag("svg", chart, x=x, y=TOP, width=WIDTH, height=HEIGHT)])
 
 
-def _legend(styles: dict[str, int], room: int, width: int) -> tuple[Markup, int]:
+def _legend(styles: dict[str, int], room: int, width: int, top: int) -> tuple[Markup, int]:
     """An entry for each row that is drawn, as many beside one another as there is room for -> it, and where it ends."""
-    top = TOP + HEIGHT if styles else GAP
     columns = max(1, (width - GAP) // room)
     parts = []
     for number, (label, style) in enumerate(styles.items()):

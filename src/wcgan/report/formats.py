@@ -7,8 +7,10 @@ import io
 import re
 from dataclasses import dataclass
 
+from wcgan.report.entries import Entry
 from wcgan.report.figures import is_number
-from wcgan.report.rows import DASH, Entry, Results, TableRow
+from wcgan.report.pieces import DASH
+from wcgan.report.rows import Results, TableRow
 
 Head = tuple[str, tuple[str, ...]]
 """A column's name, and the names of those below it."""
