@@ -97,7 +97,7 @@ def smooth(seed: int, height: int, width: int, channels: int = 3) -> Array:
 
 
 def write_tiny_imagenet(root: Path) -> Path:
-    """Two classes, not in alphabetical order, with three training and two validation images each."""
+    """Two classes, not in alphabetical order, with three training and two validation images each; five test images."""
     folder = root / "tiny-imagenet-200"
     wnids = ["n02124075", "n01443537"]
     for label, wnid in enumerate(wnids):
@@ -108,6 +108,8 @@ def write_tiny_imagenet(root: Path) -> Path:
     for i in range(4):
         save(folder / f"val/images/val_{i}.JPEG", smooth(50 + i, 64, 64), quality=95)
         lines.append(f"val_{i}.JPEG\t{wnids[i % 2]}\t0\t0\t62\t62\n")
+    for i in range(5):
+        save(folder / f"test/images/test_{i}.JPEG", smooth(70 + i, 64, 64), quality=95)
     (folder / "val/val_annotations.txt").write_text("".join(lines))
     (folder / "wnids.txt").write_text("\n".join(wnids) + "\n")
     (folder / "words.txt").write_text(

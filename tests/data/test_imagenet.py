@@ -1,5 +1,6 @@
 """Tiny ImageNet and ImageNet from their official folders."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,18 @@ def test_tiny_imagenet_tests_on_its_validation_images_and_annotations(tmp_path: 
     assert dataset.labels.tolist() == [0, 1, 0, 1]
     assert close_to(dataset.images[3], smooth(53, 64, 64))
     assert dataset.classes == ("Egyptian cat", "goldfish")
+
+
+def test_the_unlabeled_images_of_tiny_imagenet_are_its_test_set(tmp_path: Path) -> None:
+    folder = write_tiny_imagenet(tmp_path)
+    dataset = load("tiny-imagenet", "unlabeled", tmp_path, verify=False)
+    assert (len(dataset), dataset.labels, dataset.classes) == (5, None, ())
+    assert close_to(dataset.images[3], smooth(73, 64, 64))
+    with pytest.raises(ValueError, match="has 5 images of 2 classes where the official set has 10,000 of 200"):
+        load("tiny-imagenet", "unlabeled", tmp_path)
+    shutil.rmtree(folder / "test")
+    with pytest.raises(FileNotFoundError, match="lacks the folder test/images; unpack the dataset again"):
+        load("tiny-imagenet", "unlabeled", tmp_path, verify=False)
 
 
 def test_tiny_imagenet_with_images_missing_is_not_the_official_set(tmp_path: Path) -> None:

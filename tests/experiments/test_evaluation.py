@@ -123,6 +123,16 @@ def test_a_resolution_and_channels_bring_both_sets_together(tmp_path, weights):
     assert found.scores["IS"] >= 1
 
 
+def test_the_reference_of_tiny_imagenet_is_its_test_set_or_its_validation_set(monkeypatch):
+    asked = []
+    monkeypatch.setattr("wcgan.data.load", lambda name, split, *rest, **options: asked.append((name, split)))
+    for reference in (None, "test"):
+        config = configure("tiny-imagenet/cWC_sa", settings=[f"data.reference={reference or 'null'}"])
+        load_set(config.data.reference_name, "test")
+    load_set("tiny-imagenet", "train")
+    assert [split for _, split in asked] == ["unlabeled", "test", "train"]
+
+
 def test_the_reference_of_stl10_is_its_unlabeled_split(monkeypatch):
     asked = []
     monkeypatch.setattr("wcgan.data.load", lambda name, split, *rest, **options: asked.append((name, split)))

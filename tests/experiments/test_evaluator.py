@@ -52,6 +52,15 @@ def test_the_last_figures_are_those_of_the_command_for_the_same_seed(photos, tmp
     assert ours == theirs
 
 
+def test_another_split_can_be_the_reference_and_the_figures_say_which(photos, tmp_path):
+    start(configured(photos, "data.reference=train"), tmp_path / "run")
+    (line,) = evaluations(tmp_path / "run")
+    assert line["protocol"]["reference"]["split"] == "train"
+    settings = EvaluationConfig(features=("classifier",), metrics=("fid",), images=20)
+    again = evaluate(str(tmp_path / "run"), settings)
+    assert again.scores["protocol"]["reference"] == line["protocol"]["reference"]
+
+
 def test_a_generator_without_classes_gets_no_labels(tmp_path):
     start(configured("digits", *UNCONDITIONAL), tmp_path / "run")
     (line,) = evaluations(tmp_path / "run")

@@ -35,6 +35,7 @@ PROTOCOLS = {
         f"{d}/{row}SN + Proj. Discr.": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in ("", "cWC ", "cWC_sa ")
     },
     "cifar10/cWC SN + Proj. Discr. drop": (31_000, RESNET, DROP, HINGE),
+    **{f"{d}/cWC SN + Proj. Discr. wide": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR},
     **{f"{d}/{row}": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in CWC_ABLATION},
     **{f"cifar10/cWC{row}": (50_000, RESNET, DROP, HINGE) for row in ("", " SN + Proj. Discr.")},
     "tiny-imagenet/cWC SN + Proj. Discr.": (100_000, RESNET, LINEAR, HINGE),
@@ -44,6 +45,7 @@ PROTOCOLS = {
     **{f"mnist/{row}": (5_000, RESNET, CONSTANT, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
     **{f"fashion-mnist/{row}": (20_000, RESNET, LINEAR, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
 }
+WIDE = ("cWC SN + Proj. Discr. wide", "SN + Proj. Discr.", "cWC_sa SN + Proj. Discr.")
 DIGITS = tuple(f"digits/{name}" for name in VARIANTS)
 # Row of results -> the row of architectures that it shares, but for its normalisation.
 SHARED = {
@@ -96,6 +98,15 @@ def test_every_preset_is_a_config_with_its_name(name):
     assert isinstance(config, Config)
     assert config.preset == name
     assert config.data.name == name.partition("/")[0]
+
+
+@pytest.mark.parametrize("data", CIFAR)
+def test_wide_is_cwc_with_the_published_frameworks_ratio_of_filters(data):
+    wide, published, ours = (preset(f"{data}/{row}") for row in WIDE)
+    assert (wide.generator.widths, wide.discriminator.widths) == ((256,) * 3, (128,) * 4)
+    assert replace(wide.generator, normalization="cBN") == published.generator
+    assert wide.discriminator == published.discriminator
+    assert (wide.generator.normalization, wide.train) == ("cWC", ours.train)
 
 
 def test_there_is_a_protocol_for_every_row():

@@ -63,7 +63,7 @@ def test_the_images_of_a_line_are_exact(name):
 
 def test_columns_stand_under_their_names():
     lines = presets_to_lines("cifar100/cWC SN + Proj. Discr.")
-    head, line = lines[0], next(line for line in lines if line.startswith("cifar100"))
+    head, line = lines[0], next(line for line in lines if line.startswith("cifar100/cWC SN + Proj. Discr.  "))
     values = {"iterations": "50,000", "images": "16M", "IS": "9.52±0.07", "FID 5k": "20.5", "FID 10k": "17.2"}
     for name, value in values.items():
         assert head.index(name) + len(name) == line.index(value) + len(value)

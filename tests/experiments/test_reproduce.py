@@ -158,12 +158,34 @@ def test_a_row_that_fails_says_why_and_the_others_go_on(tmp_path, made):
     assert "Not done: digits/BN, seed 0 (failed)." in result.files["md"].read_text(encoding="utf-8")
 
 
-def test_a_data_set_that_is_not_there_is_said_for_every_row_and_leaves_no_run(tmp_path):
+def test_a_data_set_that_is_not_there_is_said_once_for_the_table_and_leaves_no_run(tmp_path, capfd):
     result = reproduce(plan_table("mnist", ["mnist"], out=tmp_path), write_table)
     assert result.exit_code == 1
-    assert len(result.problems) == 4
-    assert all("mnist is not in " in problem for problem in result.problems)
+    (problem,) = result.problems
+    assert problem.startswith("mnist is not in ")
+    assert capfd.readouterr().err.count("mnist is not in ") == 1
     assert not list(tmp_path.rglob("config.yaml"))
+
+
+def test_what_some_runs_lack_is_said_once_with_their_names(tmp_path):
+    result = reproduce(plan_table("mnist", ["BN", "fashion-mnist/WC"], out=tmp_path), write_table)
+    assert [problem.partition(" is not in ")[0] for problem in result.problems] == [
+        "mnist/BN, seed 0: mnist",
+        "fashion-mnist/BN, seed 0; fashion-mnist/WC, seed 0: fashion-mnist",
+    ]
+
+
+def test_the_files_have_the_rows_that_were_asked_for_and_no_others(whole, copy):
+    def rows(file):
+        return [line.split(" | ")[0] for line in file.read_text().splitlines() if line.startswith("| digits/")]
+
+    assert rows(whole[1].files["md"]) == ["| digits/BN", "| digits/cWC"]
+    page = rebuild(copy, "digits", write_table, ["cWC"])["digits"]
+    assert rows(page.with_name("table.md")) == ["| digits/cWC"]
+    assert "digits/BN" not in page.read_text()
+    assert len(rows(rebuild(copy, "digits", write_table)["digits"].with_name("table.md"))) == 17
+    with pytest.raises(ValueError, match="--rows are those of one table"):
+        rebuild(copy, None, write_table, ["cWC"])
 
 
 def test_a_run_that_diverged_is_a_result_and_is_not_tried_again(tmp_path, made):
@@ -224,7 +246,7 @@ def test_a_table_is_rebuilt_from_runs_without_their_checkpoints(copy):
     assert rebuild(copy, None, write_table) == {"digits": copy / "digits" / "table.html"}
     figures = [line for line in written["table.md"].decode().splitlines() if line.startswith("| digits/")]
     rebuilt = (copy / "digits" / "table.md").read_text(encoding="utf-8")
-    assert [line for line in rebuilt.splitlines() if line.startswith("| digits/")] == figures
+    assert [line for line in rebuilt.splitlines() if line.startswith(("| digits/BN |", "| digits/cWC |"))] == figures
     assert "Set in every run: generator.widths=[4, 4], " in unescaped(copy / "digits" / "table.md")
 
 

@@ -57,7 +57,7 @@ def test_the_images_of_every_protocol_are_part_of_the_time(tmp_path):
     taken = Burst(seconds_per_iteration=0.0, seconds_per_image=1.0, checkpoint_bytes=0, grid_bytes=0)
     runs = plan_table("conditional", ["cifar10/cWC SN + Proj. Discr."], out=tmp_path).runs
     row = runs_to_estimate(runs, Looker("inception"), taken)
-    assert row.seconds == 10_000 + 50_000 + 5_000  # training's own, ten sets of 5,000, FID 5k
+    assert row.seconds == 25 * 10_000 + 50_000 + 5_000  # training's own, ten sets of 5,000, FID 5k
     runs = plan_table("convergence", ["cifar10/WC SN + ResNet"], out=tmp_path).runs
     assert runs_to_estimate(runs, Looker("inception"), taken).seconds == 50 * 10_000 + 50_000
 
@@ -74,9 +74,16 @@ def test_a_row_that_cannot_be_trained_says_why(tmp_path):
     plan = plan_table("mnist", ["mnist/BN"], out=tmp_path / "out")
     ((row,), _) = estimate(plan)
     assert "mnist is not in " in row.missing
-    lines = estimates_to_lines([row])
-    assert [line for line in lines if "mnist is not in " in line]
-    assert lines[-1] == "1 of 1 rows cannot be trained here and are left out of the sum"
+    assert estimates_to_lines([row])[-1].startswith(
+        "1 of 1 rows cannot be trained here and are left out of the sum: mnist is not in "
+    )
+
+
+def test_what_several_rows_lack_is_said_once(tmp_path):
+    rows, _ = estimate(plan_table("mnist", ["mnist"], out=tmp_path / "out"))
+    lines = estimates_to_lines(rows)
+    assert [line for line in lines if "mnist is not in " in line] == lines[-1:]
+    assert lines[-1].startswith("4 of 4 rows cannot be trained here")
 
 
 def test_lines_have_each_row_and_the_sum_in_80_columns():

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from tests.experiments.cases import tiny
 
+from wcgan.experiments.architectures import architectures_to_lines
 from wcgan.experiments.listing import tables_to_lines
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -28,7 +29,7 @@ def test_the_list_is_printed_line_by_line(command, tmp_path):
     ("arguments", "sentence"),
     [
         ([], "name a table"),
-        (["table9"], "unknown table 'table9'"),
+        (["table14"], "unknown table 'table14'"),
         (["table3", "--rows", "cWC"], "ablation-WC has no row 'cWC'"),
         (["digits", "--scale", "2"], "--scale must be more than 0 and at most 1, got 2.0"),
         (["digits", "--seeds", "0"], "--seeds must be at least 1, got 0"),
@@ -37,6 +38,9 @@ def test_the_list_is_printed_line_by_line(command, tmp_path):
         (["--from", "nowhere"], "nowhere is not there"),
         (["grids"], "reproduce holds no run with a checkpoint"),
         (["grids", "--set", "train.batch=2"], "leave out --set train.batch=2"),
+        (["figure5"], "reproduce holds no checkpoint for 2 of 2 panels"),
+        (["table11"], "reproduce/user-study holds no report of a study"),
+        (["table9", "--set", "train.batch=2"], "leave out --set train.batch=2"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_leaves_nothing(arguments, sentence, command, tmp_path):
@@ -73,8 +77,28 @@ def test_a_row_that_is_missing_is_exit_code_one(command):
 
 def test_a_dry_run_says_what_each_row_takes_and_writes_nothing(command, tmp_path):
     code, out, _ = command("mnist", "--dry-run", "--rows", "mnist")
-    assert code == 0
+    assert code == 1  # the data is not there
     assert [line.split()[:2] for line in out.splitlines() if line.startswith("mnist/")] == [
         [f"mnist/{name}", "5,000"] for name in ("BN", "WC", "cBN", "cWC")
     ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_rows_that_can_be_trained_succeeds(command, tmp_path):
+    sets = [part for setting in tiny(4) for part in ("--set", setting)]
+    assert command("digits", "--dry-run", "--rows", "BN", *sets)[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_of_the_overhead_times_nothing_and_writes_nothing(command, tmp_path, monkeypatch):
+    monkeypatch.setattr("wcgan.experiments.overhead.measure", None)  # a call would fail
+    code, out, _ = command("overhead", "--dry-run")
+    assert code == 0
+    assert out.startswith("would time iterations with BN, WC, WzcaC, cBN, cWC, cWC_sa, and whitening by Cholesky")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_architectures_is_printed_and_nothing_is_written(command, tmp_path):
+    code, out, _ = command("table12")
+    assert (code, out.splitlines()) == (0, architectures_to_lines(12))
     assert list(tmp_path.iterdir()) == []

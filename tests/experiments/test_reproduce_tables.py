@@ -10,6 +10,7 @@ from tests.reference.paper_tables import FIGURES_IN_ORDER, TABLES_IN_ORDER
 from wcgan.experiments import EXPERIMENTS, plan_table, preset
 from wcgan.experiments.kinds import shorten
 from wcgan.experiments.listing import tables_to_lines
+from wcgan.experiments.measurements import find_measurement
 from wcgan.experiments.paper import TABLES
 from wcgan.experiments.tables import choose_rows, find_table, folders_of, read_options, write_options
 from wcgan.norm import VARIANTS
@@ -24,16 +25,30 @@ SHARED = {
     ("ablation-cWC", "cifar100/cWC"): "conditional/cifar100-cWCSN+Proj.Discr.",
     ("ablation-cWC", "cifar100/cWC_sa"): "conditional/cifar100-cWC_saSN+Proj.Discr.",
     ("stability", "cifar10/WC"): "convergence/cifar10-WCSN+ResNet",
+    ("filters", "cifar10/SN + Proj. Discr."): "conditional/cifar10-SN+Proj.Discr.",
+    ("filters", "cifar10/cWC SN + Proj. Discr."): "conditional/cifar10-cWCSN+Proj.Discr.",
 }
 
 
 def test_every_number_is_the_place_of_its_caption_in_the_paper():
     order = {f"Table {n}": label for n, label in enumerate(TABLES_IN_ORDER, start=1)}
     order |= {f"Figure {n}": label for n, label in enumerate(FIGURES_IN_ORDER, start=1)}
-    printed = {key: table for key, table in EXPERIMENTS.items() if key not in ("conditioning", "digits")}
+    printed = {key: table for key, table in EXPERIMENTS.items() if key not in ("conditioning", "filters", "digits")}
     assert {key: order[table.place] for key, table in printed.items()} == {
         key: table.label[4:] for key, table in printed.items()
     }
+
+
+SCHEMES = ("architecture", "abl")
+
+
+def test_the_list_names_every_table_and_figure_of_the_paper_but_the_schemes():
+    wanted = [f"table{number}" for number, _ in enumerate(TABLES_IN_ORDER, start=1)]
+    wanted += [f"figure{number}" for number, label in enumerate(FIGURES_IN_ORDER, start=1) if label not in SCHEMES]
+    assert (len(TABLES_IN_ORDER), len(wanted)) == (13, 13 + 7)
+    places = [line[18:28].strip() for line in tables_to_lines()]
+    assert sorted(place for place in places if place) == sorted(wanted)
+    assert all(find_measurement(place) or find_table(place) for place in wanted)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +90,20 @@ def test_the_figures_are_evaluated_every_thousand_iterations_and_stability_has_t
         (name, seed) for seed in (0, 1, 2) for name in ("cifar10/WC", "cifar10/WzcaC")
     ]
     assert {run.config.train.evaluate_every for run in runs} == {1000}
+
+
+def test_the_papers_tables_are_evaluated_on_the_way_since_its_figures_are_the_best_there():
+    for key, table in TABLES.items():
+        runs = plan_table(key, seeds=1).runs
+        assert all(0 < run.config.train.evaluate_every < run.config.train.iterations for run in runs), key
+        assert table.evaluate_every == {"imagenet": 100_000, "classification": 4000}.get(key, 2000)
+
+
+def test_a_table_of_some_rows_has_no_others_and_no_quoted_ones():
+    whole, some = plan_table("table2"), plan_table("table2", ["cWC_sa SN + Proj. Discr."])
+    assert whole.table == EXPERIMENTS["state-of-the-art"]
+    assert [row.preset for row in some.table.rows] == ["cifar10/cWC_sa SN + Proj. Discr."]
+    assert some.table.quoted == ()
 
 
 def test_conditioning_is_measured_of_batch_norm_and_of_every_row_of_the_ablation():

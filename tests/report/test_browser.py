@@ -30,7 +30,8 @@ SMALL = """() => [...document.querySelectorAll('td, th, p, li, figcaption, summa
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A comparison of two configs with two seeds each, a table with them among its rows, and one of classifiers."""
+    """A comparison of two configs with two seeds each, a table with them among its rows, one of classifiers, and one
+    of many rows that were stopped after an evaluation."""
     folder, table = tmp_path_factory.mktemp("pages"), TABLES["unconditional"]
     runs = {}
     for style, row in enumerate(table.rows[:2]):
@@ -49,7 +50,19 @@ def pages(tmp_path_factory):
         ]
         for name in ("BN", "WC")
     }
+    many = {
+        row.preset: [
+            write_run(
+                folder / "many" / row.preset,
+                config(row.preset, dataset=f"{row.preset} of a long name", batch=place, learning_rate=1e-5 * place),
+                [event(0, "started"), *training(600), published(600, IS=8.0, FID=60.0), event(600, "stopped")],
+                (),
+            )
+        ]
+        for place, row in enumerate(TABLES["ablation-cWC"].rows)
+    }
     return {
+        "many": write_table(TABLES["ablation-cWC"], many, folder / "many")["html"],
         "compare": page,
         "table": write_table(table, runs, folder, 0.1, ["Narrower."])["html"],
         "classifiers": write_table(TABLES["classification"], classifiers, folder / "classification")["html"],
@@ -75,7 +88,7 @@ def opened(browser, pages):
         context.close()
 
 
-@pytest.mark.parametrize("name", ["compare", "table", "classifiers"])
+@pytest.mark.parametrize("name", ["compare", "table", "classifiers", "many"])
 @pytest.mark.parametrize("width", [1280, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overlaps_sticks_out_or_is_too_small(opened, name, width, scheme):
@@ -88,6 +101,13 @@ def test_nothing_overlaps_sticks_out_or_is_too_small(opened, name, width, scheme
     assert page.evaluate(SMALL) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert heard == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_differs_between_many_rows_wraps_and_does_not_scroll(opened, width):
+    page, _ = opened("many", width, "light")
+    assert page.locator(".differences tbody tr").count() == 4
+    assert page.locator(".scroll:has(.differences)").evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
 def test_dark_paper_is_dark_and_light_paper_light(opened):

@@ -103,9 +103,9 @@ def files(write, tmp_path):
     return write_table(TABLE, runs, tmp_path / "out")
 
 
-def test_a_table_has_the_papers_error_with_its_two_digits_beside_ours(files):
+def test_a_table_has_the_papers_error_with_its_two_digits_beside_our_last(files):
     lines = [line.strip("| ").split(" | ") for line in files["md"].read_text().splitlines() if line.startswith("|")]
-    assert lines[0][:4] == ["Row", "error paper", "error ours", "error difference"]
+    assert lines[0][:4] == ["Row", "error paper", "error last", "error difference"]
     assert lines[3][:4] == ["cifar10/ResNet-32 WC", "7.00%", "7.05% \u00b1 0.21%", "+0.05"]
     assert lines[-1][:4] == ["cifar100/ResNet-56 WC", "30.40%", "\u2013", "\u2013"]
     assert r"7.05\% $\pm$ 0.21\%" in files["tex"].read_text()

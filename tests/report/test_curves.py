@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from tests.report.cases import config, training, write_run
+from tests.report.cases import config, event, published, training, write_run
 from tests.report.reader import read_page
 
 from wcgan.report import read_runs, write_report
@@ -67,3 +67,18 @@ def test_a_page_on_seeds_has_a_line_and_a_band_per_config(tmp_path):
     for chart in page.all("svg", "chart"):
         assert (len(chart.all("path", "line")), len(chart.all("path", "band"))) == (2, 2)
     assert "its band reaches from their lowest value to their highest" in page.text
+
+
+def test_one_evaluation_is_a_number_and_several_are_a_chart(tmp_path):
+    def run(name, *iterations, variant):
+        scores = [published(at, FID=at / 10) for at in iterations]
+        return write_run(tmp_path / name, config(variant), [*training(1000), *scores, event(1000, "finished")], ())
+
+    once = [run("wc", 1000, variant="WC"), run("bn", 1000, variant="BN")]
+    page = read_page(write_report(once, tmp_path / "once.html"))
+    assert [item.text for item in page.all("ul", "numbers")[0].all("li")] == ["wc: 100 at 1,000", "bn: 100 at 1,000"]
+    assert len(page.all("svg", "chart")) == 4  # those of losses, over iterations and over time
+    several = [run("wc2", 500, 1000, variant="WC"), once[1]]
+    page = read_page(write_report(several, tmp_path / "several.html"))
+    assert page.all("ul", "numbers") == []
+    assert len(page.all("svg", "chart")) == 6

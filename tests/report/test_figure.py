@@ -8,6 +8,7 @@ from tests.report.cases import config, event, published, training, write_run
 
 from wcgan.experiments.paper import Row, Table
 from wcgan.report import write_table
+from wcgan.report.charts import HEIGHT
 from wcgan.report.figure import NONE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -80,6 +81,14 @@ def test_colours_are_written_out_for_light_and_for_dark_paper(draw):
     (style,) = draw({}).iter(f"{SVG}style")
     assert "var(" not in style.text
     assert style.text.count(".paper { fill: #fff; }") == style.text.count(".paper { fill: #14171b; }") == 1
+
+
+def test_one_evaluation_is_a_number(draw, tmp_path):
+    root = draw({"a/BN": [run(tmp_path / "bn", 50.0)], "a/WC": [run(tmp_path / "wc", 40.0)]})
+    numbers = [text for text in words(root) if text.startswith("a/")]
+    assert numbers == ["a/BN: 50 at 100", "a/WC: 40 at 100"]  # and no legend, since each has its name
+    assert curves(root) == {}
+    assert float(root.get("height")) < HEIGHT
 
 
 def test_a_table_without_evaluations_says_so(draw):

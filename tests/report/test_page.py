@@ -86,7 +86,22 @@ def test_runs_that_differ_in_the_seed_share_a_protocol(report, tmp_path):
 
 def test_only_the_settings_that_differ_are_compared(report, pair):
     differences = rows(report(*pair), "differences")
-    assert differences == [{"Setting": "generator.normalization", "digits-cWC": "cWC", "digits-cBN": "cBN"}]
+    assert differences == [{"Setting": "generator.normalization", "Values": "cWC: digits-cWCcBN: digits-cBN"}]
+
+
+def test_the_name_of_a_preset_is_no_setting(report, tmp_path):
+    presets = [config() | {"preset": name} for name in ("cifar10/cWC", "cifar10/cWC SN + Proj. Discr.")]
+    runs = [write_run(tmp_path / name, each) for name, each in zip("ab", presets, strict=True)]
+    assert section(report(*runs), "What differs") == "The configs are the same."
+
+
+def test_runs_with_one_value_of_a_setting_share_a_line(report, tmp_path):
+    runs = [
+        write_run(tmp_path / name, config(variant, batch=size))
+        for name, variant, size in (("a", "WC", 32), ("b", "BN", 32), ("c", "W-only", 64))
+    ]
+    (cell,) = (row for row in report(*runs).all("table", "differences")[0].all("tr") if "train.batch" in row.text)
+    assert [line.text for line in cell.all("li")] == ["32: a, b", "64: c"]
 
 
 def test_runs_with_one_config_are_said_to_have_it(report, tmp_path):

@@ -2,24 +2,84 @@
 
 import pytest
 from tests.report.cases import config, event, published, training, write_run
+from tests.report.latex import read_latex
 from tests.report.reader import read_page
 from tests.report.tables import DASH, finished, lines, markdown, rows_of
 
 from wcgan.experiments.paper import Row, Table
 
 
-def test_only_the_last_checkpoint_counts(write, tmp_path):
-    better = finished(tmp_path / "run", 0, published(500, FID=3.0), published(1000, FID=18.0))
-    assert markdown(write({"digits/cWC": [better]})["md"])[0]["FID 10k ours"] == "18"
+def test_a_row_has_its_best_on_the_way_with_the_iteration_and_its_last(write, tmp_path):
+    scores = [published(400, FID=30.0), published(500, FID=16.0), published(1000, FID=18.0)]
+    files = write({"digits/cWC": [finished(tmp_path / "run", 0, *scores)]})
+    row = markdown(files["md"])[0]
+    assert (row["FID 10k best"], row["FID 10k last"]) == ("16 at 500", "18")
+    line = lines(files["csv"])["digits/cWC", "FID 10k"]
+    assert (line["best"], line["best_iteration"], line["ours"], line["iteration"]) == ("16.0", "500", "18.0", "1000")
+    page = rows_of(files["html"])[0]
+    assert (page["FID 10k, best"], page["FID 10k, last"]) == ("16 at 500", "18")
+    figures = read_latex(files["tex"].read_text())[0].rows
+    assert [figures[1][-3:], figures[2][-3:]] == [["best", "difference", "last"], ["16 at 500", "$-$1.20", "18"]]
+
+
+def test_a_difference_is_taken_best_against_best(write, tmp_path):
+    scores = [published(500, IS=8.9, FID=16.0), published(1000, IS=8.1, FID=18.0)]
+    row = markdown(write({"digits/cWC": [finished(tmp_path / "run", 0, *scores)]})["md"])[0]
+    assert (row["FID 10k difference"], row["IS difference"]) == ("\u22121.20", "+0.70")  # 17.2 and 8.2 are the paper's
+
+
+def test_the_best_is_found_whatever_the_sets_of_is_at_the_end(write, tmp_path):
+    own = published(500, "paper-10k, 10 sets of 1,000", IS=9.5, FID=16.0)
+    own["protocol"] |= {"splits": 10, "scored_by_IS": 10_000}
+    last = published(1000, IS=8.1, FID=18.0)
+    last["protocol"] |= {"splits": 10, "scored_by_IS": 50_000}
+    row = markdown(write({"digits/cWC": [finished(tmp_path / "run", 0, own, last)]})["md"])[0]
+    assert row["FID 10k best"] == "16 at 500"
+    assert row["IS best"] == "8.100 \u00b1 0.11 (sets) at 1,000"  # that of other sets is another score
+
+
+def test_the_best_is_never_of_another_network_or_other_real_images(write, tmp_path):
+    other = published(500, FID=3.0)
+    other["protocol"]["reference"] = {"dataset": "digits", "split": "train", "images": 10_000}
+    row = markdown(write({"digits/cWC": [finished(tmp_path / "run", 0, other, published(1000, FID=18.0))]})["md"])[0]
+    assert row["FID 10k best"] == "18 at 1,000"
+
+
+def test_the_best_of_several_seeds_is_the_mean_of_their_own(write, tmp_path):
+    bests = {0: (400, 15.0), 1: (600, 17.0)}
+    runs = [
+        finished(tmp_path / f"s{s}", s, published(at, FID=best), published(1000, FID=20.0))
+        for s, (at, best) in bests.items()
+    ]
+    files = write({"digits/cWC": runs})
+    assert markdown(files["md"])[0]["FID 10k best"] == "16 \u00b1 1.4 at 400 to 600"
+    assert lines(files["csv"])["digits/cWC", "FID 10k"]["best_iteration"] == "400 to 600"
+
+
+def test_a_value_that_is_not_finite_is_never_the_best(write, tmp_path):
+    run = finished(tmp_path / "run", 0, published(500, IS=float("inf"), FID=18.0), published(1000, IS=8.0, FID=19.0))
+    row = markdown(write({"digits/cWC": [run]})["md"])[0]
+    assert row["IS best"].startswith("8 ")
+
+
+def test_a_finished_run_without_a_last_figure_has_a_best_alone(write, tmp_path):
     early = finished(tmp_path / "early", 0, published(500, FID=3.0))
-    assert markdown(write({"digits/cWC": [early]})["md"])[0]["FID 10k ours"] == DASH
+    row = markdown(write({"digits/cWC": [early]})["md"])[0]
+    assert (row["FID 10k best"], row["FID 10k last"]) == ("3 at 500", DASH)
+
+
+def test_a_score_that_the_paper_does_not_have_carries_both_figures_where_it_stands_alone(write, tmp_path):
+    table = Table("", "Own", (Row("digits/cWC"),))
+    run = finished(tmp_path / "run", 0, published(500, FID=16.0), published(1000, FID=18.0))
+    row = markdown(write({"digits/cWC": [run]}, table)["md"])[0]
+    assert (row["FID 10k best"], row["FID 10k last"]) == ("16 at 500", "18")
 
 
 def test_seeds_that_are_not_as_far_are_not_averaged_and_the_row_says_so(write, two_seeds, tmp_path):
     third = write_run(tmp_path / "s2", config(seed=2), [*training(400), published(400, FID=90.0)], samples=())
     files = write({"digits/cWC": [*two_seeds, third]})
     row = markdown(files["md"])[0]
-    assert (row["FID 10k ours"], row["Seeds"]) == ("18.50 \u00b1 0.71", "2 of 3")
+    assert (row["FID 10k last"], row["Seeds"]) == ("18.50 \u00b1 0.71", "2 of 3")
     assert row["Iterations"] == "1,000; 400 of 1,000, unfinished"
     remark = "FID 10k: seed 2 is at iteration 400, not 1,000."
     for kind in ("md", "tex", "csv", "html"):
@@ -27,19 +87,25 @@ def test_seeds_that_are_not_as_far_are_not_averaged_and_the_row_says_so(write, t
         assert remark in text
 
 
-@pytest.mark.parametrize("what", ["diverged", "stopped"])
-def test_a_run_that_ended_early_says_where_and_how(write, tmp_path, what):
+@pytest.mark.parametrize(("what", "difference"), [("diverged", "+12.80"), ("stopped", DASH)])
+def test_a_run_that_ended_early_says_so_in_its_cell_and_one_that_was_stopped_has_no_difference(
+    write, tmp_path, what, difference
+):
     records = [*training(430), published(400, FID=30.0), event(430, what)]
     files = write({"digits/cWC": [write_run(tmp_path / "run", records=records, samples=())]})
     row = markdown(files["md"])[0]
-    assert (row["Iterations"], row["FID 10k ours"]) == (f"430 of 1,000, {what}", "30")
-    assert "digits/cWC: the figure is of iteration 400." in files["md"].read_text()
-    assert lines(files["csv"])["digits/cWC", "FID 10k"]["status"] == what
+    assert (row["Iterations"], row["FID 10k last"]) == (f"430 of 1,000, {what}", "30 at 400 of 1,000")
+    assert (row["FID 10k best"], row["FID 10k difference"]) == ("30 at 400", difference)
+    line = lines(files["csv"])["digits/cWC", "FID 10k"]
+    assert (line["status"], line["difference"] == "") == (what, difference == DASH)
+    page = rows_of(files["html"])[0]
+    assert (page["FID 10k, last"], page["FID 10k, difference"]) == ("30 at 400 of 1,000", difference)
+    assert "digits/cWC:" not in files["md"].read_text()  # no remark below the table
 
 
 def test_a_run_without_an_evaluation_shows_how_far_it_is(write, tmp_path):
     row = markdown(write({"digits/cWC": [write_run(tmp_path / "run", records=training(430))]})["md"])[0]
-    assert (row["IS ours"], row["Seeds"], row["Iterations"]) == (DASH, "1", "430 of 1,000, unfinished")
+    assert (row["IS last"], row["Seeds"], row["Iterations"]) == (DASH, "1", "430 of 1,000, unfinished")
 
 
 def test_rows_are_also_compared_where_one_ends_and_others_have_been(write, two_seeds, tmp_path):
@@ -54,7 +120,7 @@ def test_rows_are_also_compared_where_one_ends_and_others_have_been(write, two_s
     table = Table("t", "Lengths", tuple(Row(f"digits/{name}", {"FID 10k": (17.2, None)}) for name in "abcd"))
     files = write({"digits/a": [shortest], "digits/b": [short], "digits/c": long, "digits/d": [unseen]}, table)
     rows = markdown(files["md"])
-    assert [row["FID 10k ours"] for row in rows] == ["26", "24", "20", DASH]
+    assert [row["FID 10k last"] for row in rows] == ["26", "24", "20", DASH]
     assert [row["FID 10k at 400"] for row in rows] == ["26", "26", "26 \u00b1 0", DASH]
     assert [row["FID 10k at 600"] for row in rows] == [DASH, "24", "24 \u00b1 0", DASH]
     assert "FID 10k at 900" not in rows[0]  # one row alone has been there
@@ -91,13 +157,6 @@ def test_of_many_lengths_the_last_are_compared(write, tmp_path):
     }
     rows = markdown(write(runs, table)["md"])
     assert [name for name in rows[0] if " at " in name] == [f"FID 10k at {at}" for at in (600, 700, 800)]
-
-
-def test_a_run_that_was_stopped_is_not_taken_for_a_whole_one(write, two_seeds, tmp_path):
-    sentence = "stopped before its end, as iterations then say, the difference is not of like with like"
-    assert sentence not in write({"digits/cWC": two_seeds})["md"].read_text()
-    records = [event(0, "started"), *training(600), published(600, FID=30.0), event(600, "stopped")]
-    assert sentence in write({"digits/cWC": [write_run(tmp_path / "short", config(), records)]})["md"].read_text()
 
 
 def test_the_page_shows_samples_of_the_seed_that_got_furthest(write, tmp_path):

@@ -101,7 +101,7 @@ def reproduce(
     folder: Annotated[Path | None, typer.Option("--out", help="Holds a folder for each table.")] = None,
     ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or a cluster's address.")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="Of each run on Ray: a share of a GPU.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, from a short burst.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; nothing is written.")] = False,
     source: Annotated[Path | None, typer.Option("--from", help="Train nothing: write from the runs in here.")] = None,
 ) -> None:
     """Make a table of the paper, ours beside the paper's: run what is missing, skip what is done."""
@@ -114,23 +114,23 @@ def reproduce(
         for line in tables_to_lines():
             say(line)
         return
+    if table is not None and (measurement := experiments.find_measurement(table)) is not None:
+        where = source or folder or experiments.default_folder(scale)
+        measurement.make(where, settings or (), dry_run, say)
+        return
     if source is not None:
-        for key, page in experiments.rebuild(source, table, write_table).items():
+        for key, page in experiments.rebuild(source, table, write_table, rows or ()).items():
             say(f"{key}: {page}")
         return
     if table is None:
         raise ValueError("name a table: `wcgan reproduce --list` lists them")
-    if table in experiments.MEASUREMENTS:
-        make = experiments.MEASUREMENTS[table].make
-        say(f"{table}: {make(folder or experiments.default_folder(scale), settings or (), say)}")
-        return
     plan = experiments.plan_table(table, rows or (), seeds, scale, settings or (), folder)
     if dry_run:
         with experiments.progress_bars() as progress:
-            estimates = experiments.estimate(plan, progress)
-        for line in estimates_to_lines(*estimates):
+            estimates, notes = experiments.estimate(plan, progress)
+        for line in estimates_to_lines(estimates, notes):
             say(line)
-        return
+        raise typer.Exit(experiments.INCOMPLETE if any(each.missing for each in estimates) else 0)
     result = experiments.reproduce(plan, write_table, ray, gpus_per_run)
     for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
         say(line)

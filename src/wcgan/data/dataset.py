@@ -97,8 +97,8 @@ def load(
     Args:
         name_or_folder: one of `names()`, or a folder of images with a sub-folder per class or none. A folder that is
             called like a dataset is written with a slash: `./mnist`.
-        split: `train`, `test`, or for `stl10` `unlabeled`. A folder of images has a `test` split if it has sub-folders
-            `train` and `test` (or `val`).
+        split: `train`, `test`, or for `stl10` and `tiny-imagenet` `unlabeled`. A folder of images has a `test` split if
+            it has sub-folders `train` and `test` (or `val`).
         folder: where the files of the named datasets lie; None for `$WCGAN_DATA`, else `~/.cache/wcgan/data`.
         resolution: height and width: each image is cropped to its central square and resized, bicubic with
             antialiasing. None for the dataset's own, which for a folder is the size that all its images share.

@@ -1,4 +1,7 @@
-"""ImageNet (ILSVRC 2012) and Tiny ImageNet, from their official folders. Split `test` is their validation set."""
+"""ImageNet (ILSVRC 2012) and Tiny ImageNet, from their official folders.
+
+Split `test` is their validation set; `unlabeled` is Tiny ImageNet's test set, whose classes are not published.
+"""
 
 import csv
 from collections import Counter
@@ -24,7 +27,7 @@ def imagenet_to_recipe(
     Args:
         source: `imagenet` or `tiny-imagenet`.
         folder: the one that holds `train` and `val`.
-        split: `train` or `test`.
+        split: `train`, `test` or, for `tiny-imagenet`, `unlabeled`.
         resolution: height and width to give.
         channels: to give, 1 or 3.
         verify: whether classes and images must be as many as in the official set.
@@ -35,13 +38,19 @@ def imagenet_to_recipe(
     """
     tiny = source.name == "tiny-imagenet"
     wnids = _lines(folder / "wnids.txt") if tiny else _folder_names(folder / "train")
-    if split == "train":
+    pairs: list[tuple[str, str]]
+    read_too: list[Path] = []
+    if split == "unlabeled":
+        if not (folder / "test/images").is_dir():
+            raise FileNotFoundError(f"{folder} lacks the folder test/images; unpack the dataset again")
+        pairs = [(file, "") for file in list_images(folder, "test/images")]
+    elif split == "train":
         pairs = [(file, wnid) for wnid in wnids for file in list_images(folder, f"train/{wnid}")]
-        read_too: list[Path] = []
     else:
         pairs, read_too = _tiny_validation(folder) if tiny else _validation(folder, wnids)
     index = {wnid: label for label, wnid in enumerate(wnids)}
-    unknown = next((wnid for _, wnid in pairs if wnid not in index), None)
+    labelled = split != "unlabeled"
+    unknown = next((wnid for _, wnid in pairs if labelled and wnid not in index), None)
     if unknown is not None:
         raise ValueError(f"{source.name} {split} in {folder} has class {unknown}, which its training set has not")
     if verify and (len(wnids), len(pairs)) != (source.class_count, source.counts[split]):
@@ -52,13 +61,13 @@ def imagenet_to_recipe(
     if not pairs:
         raise ValueError(f"{source.name} {split} in {folder} has no images; unpack it again")
     files = [file for file, _ in pairs]
-    labels = np.array([index[wnid] for _, wnid in pairs], np.int64)
+    labels = np.array([index[wnid] for _, wnid in pairs], np.int64) if labelled else None
     size = (resolution, resolution)
     return Recipe(
         root=folder,
         files=[*files, *map(str, read_too)],
         count=len(files),
-        classes=_class_names(wnids, _words(folder)),
+        classes=_class_names(wnids, _words(folder)) if labelled else (),
         options=(source.name, split, resolution, channels, verify),
         chunks=partial(decode_all, folder, files, labels, size, resolution, channels, upright=False),
     )

@@ -241,7 +241,7 @@ _ALL = (
         "tiny-imagenet",
         resolution=64,
         channels=3,
-        counts={"train": 100_000, "test": 10_000},
+        counts={"train": 100_000, "test": 10_000, "unlabeled": 10_000},
         class_count=200,
         folders=("tiny-imagenet-200",),
         markers=("wnids.txt",),

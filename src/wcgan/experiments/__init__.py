@@ -11,9 +11,9 @@ from wcgan.experiments.classification import (
 )
 from wcgan.experiments.classifiers import CLASSIFIERS, classifier_to_name
 from wcgan.experiments.evaluation import Evaluation, EvaluationConfig, evaluate
-from wcgan.experiments.measurements import MEASUREMENTS
+from wcgan.experiments.measurements import find_measurement
 from wcgan.experiments.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
-from wcgan.experiments.reproduce import Result, rebuild, reproduce
+from wcgan.experiments.reproduce import INCOMPLETE, Result, rebuild, reproduce
 from wcgan.experiments.tables import EXPERIMENTS, Reproduction, default_folder, plan_table
 from wcgan.experiments.training import dry_run, go_on, start
 
@@ -21,7 +21,7 @@ __all__ = [
     "CLASSIFIERS",
     "DEFAULT",
     "EXPERIMENTS",
-    "MEASUREMENTS",
+    "INCOMPLETE",
     "PRESETS",
     "Evaluation",
     "EvaluationConfig",
@@ -35,6 +35,7 @@ __all__ = [
     "dry_run_classifiers",
     "estimate",
     "evaluate",
+    "find_measurement",
     "folder_to_runs",
     "go_on",
     "go_on_with_classifiers",

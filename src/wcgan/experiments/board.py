@@ -42,10 +42,14 @@ def board_for(runs: Sequence[PlannedRun], live: bool) -> Iterator[Show]:
 
 def _lines() -> Show:
     before: dict[object, str] = {}
+    said: set[str] = set()
 
     def show(run: PlannedRun, state: str, words: str) -> None:
         if before.get(run.folder) != state:
             before[run.folder] = state
+            if state == "failed":  # for one reason, perhaps, that all runs share
+                words = "" if words in said else words
+                said.add(words)
             print(f"{run.name}: {state}{f' ({words})' if words else ''}", file=sys.stderr, flush=True)  # noqa: T201
 
     return show

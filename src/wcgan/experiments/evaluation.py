@@ -128,8 +128,9 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: Pr
     own, device = run.config(), str(find_device(config.device))
     protocol = find_protocol(config.protocol or "paper-10k")
     generator = own.generator
+    tested = own.data.reference_name if protocol.split == "test" else own.data.name
     reference = load_set(
-        config.reference or own.data.name,
+        config.reference or tested,
         protocol.split,
         own.data.folder,
         generator.resolution,

@@ -39,7 +39,7 @@ def evaluator_for(config: Config, training: data.Dataset) -> Evaluator | None:
         )
     device = str(find_device(settings.device))
     size, channels = config.generator.resolution, config.generator.channels
-    reference = load_set(name, "test", config.data.folder, size, channels)
+    reference = load_set(config.data.reference_name, "test", config.data.folder, size, channels)
     plan = protocol_to_plan(PROTOCOLS["paper-10k"], len(reference), images=settings.evaluate_images)
     networks: list[Features] = [load_inception(device=device)] if wants_inception else []
 

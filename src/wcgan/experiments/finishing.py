@@ -119,5 +119,7 @@ def _measure(run: Run, protocol: str, metrics: tuple[str, ...], looker: Looker) 
 def other_number_of_images(config: Config, protocol: str) -> int | None:
     """That of training's evaluations, where there are fewer real images than the protocol has; else None."""
     wanted, generator = find_protocol(protocol), config.generator
-    reference = load_set(config.data.name, wanted.split, config.data.folder, generator.resolution, generator.channels)
+    reference = load_set(
+        config.data.reference_name, wanted.split, config.data.folder, generator.resolution, generator.channels
+    )
     return config.train.evaluate_images if len(reference) < (wanted.reference or 0) else None

@@ -21,7 +21,7 @@ GRIDS = {
     "fixed-z": "one noise a column, one class a row",
     "class-rows": "one class a row, every noise different",
 }
-_PLAIN = "samples"
+PLAIN = "samples"
 _FEW = 100  # classes of which the paper shows the first ten; of more, ten at random
 
 
@@ -35,8 +35,8 @@ def write_grids(run: Path, folder: Path, checkpoint: str = "last", seed: int = 0
         seed: the same seed gives the same pictures.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
     """
-    kinds = tuple(GRIDS) if Run(run).config().generator.conditional else (_PLAIN,)
-    return [_write(run, kind, folder / f"{kind}.png", None, checkpoint, seed, 1.0, device) for kind in kinds]
+    kinds = tuple(GRIDS) if Run(run).config().generator.conditional else (PLAIN,)
+    return [draw_picture(run, kind, folder / f"{kind}.png", None, checkpoint, seed, 1.0, device) for kind in kinds]
 
 
 def write_grid(
@@ -71,19 +71,20 @@ def write_grid(
     generator = Run(run).config().generator
     if not generator.conditional:
         raise ValueError(f"{run} has no classes (its generator has {generator.normalization}): leave out --grid")
-    return _write(run, kind, file, classes, checkpoint, seed, truncation, device)
+    return draw_picture(run, kind, file, classes, checkpoint, seed, truncation, device)
 
 
-def _write(
+def draw_picture(
     run: Path,
     kind: str,
     file: Path,
-    classes: Sequence[int] | None,
-    checkpoint: str,
-    seed: int,
-    truncation: float,
-    device: str,
+    classes: Sequence[int] | None = None,
+    checkpoint: str = "last",
+    seed: int = 0,
+    truncation: float = 1.0,
+    device: str = "auto",
 ) -> Path:
+    """As `write_grid`, and `"samples"` of a run without classes too."""
     sampler = load_generator(run, checkpoint, device)
     shown = classes_to_show(sampler, classes, seed)
     picture = grid(draw_grid(sampler, kind, shown, seed, truncation), COLUMNS)

@@ -36,12 +36,10 @@ def tables_to_lines() -> list[str]:
         >>> tables_to_lines()[2]
         'ablation-WC       table3    Ablation of WC, 6 rows'
     """
-    tables = {
-        key: (table.place.lower().replace(" ", ""), f"{table.title}, {len(table.rows)} rows")
-        for key, table in EXPERIMENTS.items()
-    }
-    others = {key: ("", measurement.title) for key, measurement in MEASUREMENTS.items()}
-    return [f"{key:18}{place:10}{title}" for key, (place, title) in (tables | others).items()]
+    tables = {key: (table.place, f"{table.title}, {len(table.rows)} rows") for key, table in EXPERIMENTS.items()}
+    others = {key: (measurement.place, measurement.title) for key, measurement in MEASUREMENTS.items()}
+    named = [(key, place.lower().replace(" ", ""), title) for key, (place, title) in (tables | others).items()]
+    return [f"{key:18}{place:10}{title}" for key, place, title in named]
 
 
 @dataclass(frozen=True)

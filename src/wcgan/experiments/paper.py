@@ -17,6 +17,8 @@ MEASURES: dict[str, tuple[str, str]] = {
     "error": ("error", "test split"),
 }
 _UNMEASURED = ("IS", "FID 10k")
+ON_THE_WAY = 2_000
+"""Iterations between evaluations of a table's runs: the paper's figures are the best on the way."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,17 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """A row that the paper quotes from another article, or has in its text: there is nothing to train for it."""
+
+    name: str
+    figures: Mapping[str, Figure]
+    """Name in `MEASURES` -> the paper's figure."""
+    before: str
+    """The preset of the row that it stands before."""
+
+
+@dataclass(frozen=True)
 class Table:
     """A table of results."""
 
@@ -59,7 +72,9 @@ class Table:
     rows: tuple[Row, ...]
     number: int | None = None
     """In the paper, counted apart for tables and for figures."""
-    evaluate_every: int = 0
+    quoted: tuple[Quote, ...] = ()
+    """Rows without a preset."""
+    evaluate_every: int = ON_THE_WAY
     """Iterations between evaluations of its runs; 0 for the last alone."""
     conditioning_every: int = 0
     """Iterations between measurements of the generator's Jacobian; 0 for none."""
@@ -79,6 +94,26 @@ class Table:
         return "" if self.number is None else f"{'Figure' if self.label.startswith('fig') else 'Table'} {self.number}"
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """What people preferred: a row of the table of the user study."""
+
+    a: str
+    b: str
+    preference: float
+    """User-averaged class-based preference for b, in percent."""
+    alpha: float
+    """Cronbach's alpha, the agreement between users."""
+    people: int
+    classes: int
+    images: int
+    """In a set."""
+
+
+USER_STUDY = Judgement("cBN", "cWC_sa", 67.34, 0.87, people=21, classes=50, images=16)
+"""Tab. 11, on Tiny ImageNet."""
+
+
 def figures_of(preset: str) -> dict[str, Figure]:
     """What the paper reports for a preset, in all tables together.
 
@@ -94,6 +129,10 @@ def _row(preset: str, score: Figure | None = None, fid_5k: float | None = None, 
     distances = {"FID 5k": fid_5k, "FID 10k": fid_10k}
     figures = {name: (value, None) for name, value in distances.items() if value is not None}
     return Row(preset, figures if score is None else {"IS": score, **figures})
+
+
+def _quotes(before: str, scores: Mapping[str, Figure]) -> tuple[Quote, ...]:
+    return tuple(Quote(name, {"IS": score}, before) for name, score in scores.items())
 
 
 def _error(preset: str, percent: float) -> Row:
@@ -129,6 +168,42 @@ TABLES: dict[str, Table] = {
             _row("cifar10/cWC_sa SN + Proj. Discr.", (8.85, 0.10)),
         ),
         number=2,
+        quoted=(
+            *_quotes(
+                "cifar10/WC SN + ResNet",
+                {
+                    "ALI": (5.34, 0.05),
+                    "BEGAN": (5.62, None),
+                    "DCGAN": (6.16, 0.07),
+                    "Improved GAN (-L+HA)": (6.86, 0.06),
+                    "EGAN-Ent-VI": (7.07, 0.10),
+                    "DFM": (7.72, 0.13),
+                    "WGAN-GP": (7.86, 0.07),
+                    "CT-GAN": (8.12, 0.12),
+                    "SN-GAN": (8.22, 0.05),
+                    "OT-GAN": (8.46, 0.12),
+                    "PROGRESSIVE": (8.80, 0.13),
+                    # The paper's text: both averages over ten runs are the same.
+                    "PROGRESSIVE, average of 10 runs": (8.56, None),
+                    "WC SN + ResNet, average of 10 runs": (8.56, None),
+                },
+            ),
+            *_quotes(
+                "cifar10/cWC SN + Proj. Discr. drop",
+                {
+                    "SteinGAN": (6.35, None),
+                    "DCGAN with labels": (6.58, None),
+                    "Improved GAN": (8.09, 0.07),
+                    "AC-GAN": (8.25, 0.07),
+                    "SGAN-no-joint": (8.37, 0.08),
+                    "WGAN-GP ResNet": (8.42, 0.10),
+                    "SGAN": (8.59, 0.12),
+                    "SNGAN-PROJECTIVE": (8.62, None),
+                    "CT-GAN with labels": (8.81, 0.13),
+                    "AM-GAN": (8.91, 0.11),
+                },
+            ),
+        ),
     ),
     "ablation-WC": Table(
         "tab.CIFAR-ablation-unsup",

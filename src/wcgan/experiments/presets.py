@@ -129,6 +129,8 @@ _VARIATIONS: dict[str, tuple[str, str]] = {
         for row in ("GP + ACGAN", "SN + Proj. Discr.")
     },
     "cifar10/cWC SN + Proj. Discr. drop": ("cifar10/cWC SN + Proj. Discr.", "cWC"),
+    # The filters of SN + Proj. Discr. as it was published: the appendix calls cWC with them on par with it.
+    **{f"{data}/cWC SN + Proj. Discr. wide": (f"{data}/SN + Proj. Discr.", "cWC") for data in _CIFAR},
     # The ablations, and Tiny ImageNet's table, leave the framework out of their rows' names.
     **{f"cifar10/{name}": ("cifar10/WC SN + ResNet", name) for name in _WC_ABLATION},
     **{f"{data}/{name}": (f"{data}/cWC SN + Proj. Discr.", name) for data in _CIFAR for name in _CWC_ABLATION},
@@ -159,7 +161,7 @@ def row_to_config(name: str) -> Config:
 
 
 _GANS = (table for table in TABLES.values() if not table.classifiers)
-_ROWS = (*(row.preset for table in _GANS for row in table.rows), *ARCHITECTURES)
+_ROWS = (*(row.preset for table in _GANS for row in table.rows), *ARCHITECTURES, *_VARIATIONS)
 PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
     **{name: (lambda name=name: row_to_config(name)) for name in _ROWS},  # type: ignore[misc]

@@ -17,9 +17,11 @@ from wcgan.experiments.tables import (
     EXPERIMENTS,
     PlannedRun,
     Reproduction,
+    choose_rows,
     find_table,
     folders_of,
     read_options,
+    with_rows,
     write_options,
 )
 from wcgan.train.parallel import process_count
@@ -38,7 +40,7 @@ class Result:
     files: dict[str, Path]
     """md, csv, tex and html -> where the table is."""
     problems: tuple[str, ...]
-    """A sentence for each run that is not done."""
+    """A sentence for each reason why runs are not done."""
     stopped_by: int | None = None
     """The signal that ended it early, if any."""
 
@@ -95,30 +97,49 @@ def reproduce(
     missing = {run.name: endings.get(run.name, _NOT_BEGUN) for run in plan.runs}
     missing = {name: ending for name, ending in missing.items() if ending.state != "done"}
     states = [f"Not done: {', '.join(f'{name} ({e.state})' for name, e in missing.items())}."] if missing else []
-    files = _write(plan.key, plan.out, write_table, [*notes, *states])
-    return Result(files, tuple(f"{name}: {ending.sentence}" for name, ending in missing.items()), stop.signal)
+    files = _write(plan.key, plan.table, plan.out, write_table, [*notes, *states])
+    return Result(files, tuple(_problems(missing, len(plan.runs))), stop.signal)
 
 
-def rebuild(folder: Path, name: str | None, write_table: WriteTable) -> dict[str, Path]:
+def _problems(missing: Mapping[str, Ending], runs: int) -> Iterator[str]:
+    """A sentence for each reason: what all runs lack, such as a data set, is said once for the table."""
+    reasons: dict[str, list[str]] = {}
+    for name, ending in missing.items():
+        reasons.setdefault(ending.sentence, []).append(name)
+    for sentence, names in reasons.items():
+        yield sentence if len(names) == runs > 1 else f"{'; '.join(names)}: {sentence}"
+
+
+def rebuild(folder: Path, name: str | None, write_table: WriteTable, rows: Sequence[str] = ()) -> dict[str, Path]:
     """Writes the files of a table, or of every table that has a run, from the folders of runs alone -> their pages.
+
+    Args:
+        folder: holds a folder for each table.
+        name: of the table; None for every one.
+        write_table: writes the files.
+        rows: those to write, as `choose_rows` takes them; none for all.
 
     Raises:
         ValueError: where there is no run.
     """
+    if rows and name is None:
+        raise ValueError("--rows are those of one table: name it")
     if not folder.is_dir():
         raise ValueError(f"{folder} is not there: name a folder that holds one for each table")
     keys = [key for key in EXPERIMENTS if (folder / key).is_dir()] if name is None else [find_table(name)]
     found = [key for key in keys if any(folders_of(key, folder).values())]
     if not found:
         raise ValueError(f"{folder} holds no run{f' of {keys[0]}' if name else ''}: they lie in TABLE/ROW/seed-N")
-    return {key: _write(key, folder, write_table)["html"] for key in found}
+    tables = {key: with_rows(EXPERIMENTS[key], {row.preset for row in choose_rows(key, rows)}) for key in found}
+    return {key: _write(key, table, folder, write_table)["html"] for key, table in tables.items()}
 
 
-def _write(key: str, out: Path, write_table: WriteTable, notes: Sequence[str] = ()) -> dict[str, Path]:
-    folder = out / key
+def _write(key: str, table: Table, out: Path, write_table: WriteTable, notes: Sequence[str] = ()) -> dict[str, Path]:
+    folder, presets = out / key, {row.preset for row in table.rows}
+    runs = {preset: folders for preset, folders in folders_of(key, out).items() if preset in presets}
     scale, settings = read_options(folder)
     changed = [f"Set in every run: {', '.join(settings)}."] if settings else []
-    return write_table(EXPERIMENTS[key], folders_of(key, out), folder, scale, [*changed, *notes])
+    return write_table(table, runs, folder, scale, [*changed, *notes])
 
 
 def _run_in_turn(runs: Sequence[PlannedRun], show: Show) -> Iterator[tuple[PlannedRun, Ending]]:

@@ -17,8 +17,12 @@ def training_split(name: str) -> str:
 
 
 def reference_split(name: str, split: str) -> str:
-    """Where a protocol's real images come from; of STL-10 the unlabeled images, as in the authors' code."""
-    return "unlabeled" if name == "stl10" else split
+    """Where a protocol's real images come from: those of the authors' code.
+
+    That takes the unlabeled images of STL-10, and in place of Tiny ImageNet's validation images its test images, which
+    have no labels.
+    """
+    return "unlabeled" if name == "stl10" or (name, split) == ("tiny-imagenet", "test") else split
 
 
 def name_to_parts(name: str) -> tuple[str, str | None]:

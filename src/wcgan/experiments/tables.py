@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wcgan.data.writing import write_atomically
 from wcgan.experiments.kinds import RunConfig, check_run, find_preset, shorten, with_train
-from wcgan.experiments.paper import TABLES, Row, Table
+from wcgan.experiments.paper import TABLES, Row, Table, figures_of
 from wcgan.experiments.presets import preset_to_folder
 from wcgan.norm import VARIANTS
 from wcgan.train.config import config_to_yaml, override
@@ -40,7 +40,20 @@ EXPERIMENTS: dict[str, Table] = {
         (Row("cifar10/SN + ResNet"), *TABLES["ablation-WC"].rows),
         conditioning_every=1000,
     ),
-    "digits": Table("", "Every variant on the embedded digits", tuple(Row(f"digits/{name}") for name in VARIANTS)),
+    "filters": Table(
+        "",
+        "cWC with 256 filters in G and 128 in D",
+        tuple(
+            Row(f"cifar10/{name}", figures_of(f"cifar10/{name}"))
+            for name in ("SN + Proj. Discr.", "cWC SN + Proj. Discr. wide", "cWC SN + Proj. Discr.")
+        ),
+    ),
+    "digits": Table(
+        "",
+        "Every variant on the embedded digits",
+        tuple(Row(f"digits/{name}") for name in VARIANTS),
+        evaluate_every=0,
+    ),
 }
 
 
@@ -75,7 +88,8 @@ class Reproduction:
 
     @property
     def table(self) -> Table:
-        return EXPERIMENTS[self.key]
+        """With the rows that are asked for, and no others."""
+        return with_rows(EXPERIMENTS[self.key], {run.row.preset for run in self.runs})
 
     @property
     def folder(self) -> Path:
@@ -96,6 +110,12 @@ def find_table(name: str) -> str:
         near = ", ".join(get_close_matches(name.lower(), names, cutoff=0))
         raise ValueError(f"unknown table {name!r}; `wcgan reproduce --list` names them; the nearest are {near}")
     return found
+
+
+def with_rows(table: Table, presets: Collection[str]) -> Table:
+    """A table with some of its rows; quoted ones stand in a whole table only."""
+    rows = tuple(row for row in table.rows if row.preset in presets)
+    return table if len(rows) == len(table.rows) else replace(table, rows=rows, quoted=())
 
 
 def choose_rows(key: str, wanted: Sequence[str] = ()) -> tuple[Row, ...]:

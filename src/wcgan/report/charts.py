@@ -40,6 +40,11 @@ class Series:
         every = (*self.points, *self.low, *self.high, *(point for curve in self.thin for point in curve))
         return [(x, y) for x, y in every if math.isfinite(y)]
 
+    @property
+    def is_curve(self) -> bool:
+        """Whether it has more than one place on the axis: anything less is a number, not a chart."""
+        return max(map(len, (self.points, *self.thin)), default=0) > 1
+
 
 @dataclass(frozen=True)
 class Axis:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from wcgan.report.charts import Series, is_logarithmic, series_to_svg, swatch
-from wcgan.report.comparison import Score, runs_to_scores, score_to_label
-from wcgan.report.figures import is_number
+from wcgan.report.comparison import Score, figure_to_text, runs_to_scores, score_to_label
+from wcgan.report.figures import is_number, number
 from wcgan.report.html import Markup, join, tag
 from wcgan.report.pieces import direction, empty
 from wcgan.report.reading import Record, RunRecord
@@ -63,13 +63,13 @@ def curves_to_series(label: str, style: int, curves: Sequence[Curve], place: Cal
     """
     common = sorted(set.intersection(*map(set, curves)))
     count = len(curves)
-    where = [sum(place(number, i) for number in range(count)) / count for i in common]
+    where = [sum(place(seed, i) for seed in range(count)) / count for i in common]
     values = [[curve[i] for curve in curves] for i in common]
     values = [each if all(map(math.isfinite, each)) else [math.nan] for each in values]
     after = common[-1] if common else -1
     thin = [
-        tuple((place(number, i), curve[i]) for i in sorted(curve) if i >= after)
-        for number, curve in enumerate(curves)
+        tuple((place(seed, i), curve[i]) for i in sorted(curve) if i >= after)
+        for seed, curve in enumerate(curves)
         if curve and max(curve) > after
     ]
     means = tuple((x, sum(each) / len(each)) for x, each in zip(where, values, strict=True))
@@ -86,6 +86,17 @@ def groups_to_series(groups: Sequence[Group], curves: Sequence[Sequence[Curve]])
         for style, (group, own) in enumerate(zip(groups, curves, strict=True))
         if any(own)
     ]
+
+
+def series_to_numbers(name: str, series: Sequence[Series]) -> list[tuple[int, str]]:
+    """Style and text of every value, for series that are no curves.
+
+    Example:
+        >>> series_to_numbers("FID", [Series("WC", 0, ((1000, 17.25),))])
+        [(0, 'WC: 17.25 at 1,000')]
+    """
+    values = [(s, point) for s in series for point in (*s.points, *(p for curve in s.thin for p in curve))]
+    return [(s.style, f"{s.label}: {figure_to_text(name, y)} at {number(x)}") for s, (x, y) in values]
 
 
 def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
@@ -139,8 +150,11 @@ def _chart(title: str, key: str, groups: Sequence[Group], curve_of: Callable[[Ru
     drawn = groups_to_series(groups, curves)
     note = ", in percent" if key.startswith("error") else ""
     note += " (log scale)" if is_logarithmic(drawn) else ""
-    legend = tag("ul", *(tag("li", swatch(s.style), s.label) for s in drawn), class_="legend")
     heading = tag("h3", title, direction(key), tag("span", note, class_="soft direction") if note else "")
+    if not any(s.is_curve for s in drawn):
+        numbers = [tag("li", swatch(style), text) for style, text in series_to_numbers(key, drawn)]
+        return tag("figure", heading, tag("ul", *numbers, class_="numbers"))
+    legend = tag("ul", *(tag("li", swatch(s.style), s.label) for s in drawn), class_="legend")
     charts = [tag("div", series_to_svg(title, drawn), class_="over-iterations"), _over_time(title, groups, curves)]
     return tag("figure", heading, *charts, legend if len(groups) > 1 else "")
 
@@ -170,8 +184,8 @@ def _records_to_curve(records_of: Callable[[RunRecord], Sequence[Record]], key: 
     return {record["iteration"]: float(record[key]) for record in records_of(run) if is_number(record.get(key))}
 
 
-def _time_of(times: Sequence[dict[int, float]], unit: int, number: int, iteration: int) -> float:
-    return times[number][iteration] / unit
+def _time_of(times: Sequence[dict[int, float]], unit: int, seed: int, iteration: int) -> float:
+    return times[seed][iteration] / unit
 
 
 def _title(key: str) -> str:

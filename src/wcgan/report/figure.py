@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from wcgan.report.charts import HEIGHT, WIDTH, Series, is_logarithmic, series_to_svg, swatch
 from wcgan.report.comparison import Score
-from wcgan.report.curves import groups_to_series, score_to_curve, scores_to_draw
+from wcgan.report.curves import groups_to_series, score_to_curve, scores_to_draw, series_to_numbers
 from wcgan.report.html import Markup, join, tag
 from wcgan.report.pieces import direction_to_words
 from wcgan.report.rows import Results, label_of
-from wcgan.report.seeds import Group
 from wcgan.report.style import CHART
 
 GAP, LINE = 16, 24
@@ -28,11 +27,14 @@ def results_to_figure(results: Results) -> str:
     panels = [
         _panel(title, score, series, GAP + place * (WIDTH + GAP)) for place, (title, score, series) in enumerate(charts)
     ]
-    drawn = {series.label: series.style for _, _, own in charts for series in own}
+    curved = any(series.is_curve for _, _, own in charts for series in own)
+    lines = max((len(series_to_numbers(score.name, own)) for _, score, own in charts), default=0)
+    end = TOP + (HEIGHT if curved else LINE * lines) if charts else GAP
+    drawn = {series.label: series.style for _, _, own in charts for series in own if curved}  # numbers have names
     styles = {row.preset: drawn[row.preset] for row in results.rows if row.preset in drawn}
     room = 34 + LETTER * max(map(len, styles), default=0) + GAP
     width = max(width, GAP + room)
-    legend, height = _legend(styles, room, width)
+    legend, height = _legend(styles, room, width, end)
     return "".join(
         [
             '<?xml version="1.0" encoding="UTF-8"?>\n',
@@ -62,7 +64,7 @@ def _scores(results: Results) -> list[Score]:
 
 
 def _series(results: Results, score: Score) -> list[Series]:
-    groups = [Group(row.preset, row.runs) for row in results.rows]
+    groups = results.groups
     return groups_to_series(groups, [[score_to_curve(score, run) for run in group.runs] for group in groups])
 
 
@@ -71,13 +73,16 @@ def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup
     texts = [tag("text", title, x=x, y=LINE, class_="title"), tag("text", note, x=x, y=2 * LINE - 4, class_="note")]
     if not any(each.finite for each in series):
         return join([*texts, tag("text", "No finite value to draw.", x=x, y=TOP + LINE)])
+    if not any(each.is_curve for each in series):
+        numbers = series_to_numbers(score.name, series)
+        step = min(LINE, HEIGHT // len(numbers))
+        return join([*texts, *(tag("text", text, x=x, y=TOP + (n + 1) * step) for n, (_, text) in enumerate(numbers))])
     chart = series_to_svg(title, list(series))
     return join([*texts, tag("svg", chart, x=x, y=TOP, width=WIDTH, height=HEIGHT)])
 
 
-def _legend(styles: dict[str, int], room: int, width: int) -> tuple[Markup, int]:
+def _legend(styles: dict[str, int], room: int, width: int, top: int) -> tuple[Markup, int]:
     """An entry for each row that is drawn, as many beside one another as there is room for -> it, and where it ends."""
-    top = TOP + HEIGHT if styles else GAP
     columns = max(1, (width - GAP) // room)
     parts = []
     for number, (label, style) in enumerate(styles.items()):

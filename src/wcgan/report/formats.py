@@ -7,16 +7,18 @@ import io
 import re
 from dataclasses import dataclass
 
+from wcgan.report.entries import Entry
 from wcgan.report.figures import is_number
-from wcgan.report.rows import DASH, Column, Entry, Results, TableRow, difference_to_text, paper_to_text
+from wcgan.report.pieces import DASH
+from wcgan.report.rows import Results, TableRow
 
 Head = tuple[str, tuple[str, ...]]
 """A column's name, and the names of those below it."""
 
 CSV_HEADS = (
-    *("table", "row", "measure", "score", "protocol", "paper", "paper_std", "ours", "ours_std", "ours_std_over"),
-    *("difference", "seeds", "runs", "iteration", "planned_iterations", "status", "seconds", "hardware", "commit"),
-    *("checkpoint", "scale", "notes"),
+    *("table", "row", "measure", "score", "protocol", "paper", "paper_std", "best", "best_std", "best_iteration"),
+    *("ours", "ours_std", "ours_std_over", "checkpoint", "difference", "seeds", "runs", "iteration"),
+    *("planned_iterations", "status", "seconds", "hardware", "commit", "scale", "notes"),
 )
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~#])")
 _SPACES = re.compile(r"[\s\x00-\x1f\x7f]+")
@@ -42,18 +44,14 @@ _LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
 
 def results_to_heads(results: Results) -> list[Head]:
     """The columns' heads: each with the names of those below it, where it has several."""
-    scores: list[Head] = [(c.label, ("paper", "ours", "difference") if c.paper else ()) for c in results.columns]
+    scores: list[Head] = [(column.label, column.names) for column in results.columns]
     return [("Row", ()), *scores, *((name, ()) for name in results.facts)]
 
 
 def row_to_cells(row: TableRow, results: Results) -> list[str]:
     """A row's cells as text, one for each head or name below it."""
-    cells = [row.preset]
-    for column, entry in zip(results.columns, row.entries, strict=True):
-        ours = entry.ours.text if entry.ours else DASH
-        paper = [paper_to_text(entry.paper, column.score.name), ours, difference_to_text(entry.difference)]
-        cells += paper if column.paper else [ours]
-    return [*cells, *(row.facts[name] for name in results.facts)]
+    name = f"{row.preset} (quoted)" if row.quoted else row.preset
+    return [name, *(text for entry in row.entries for text in entry.cells), *row.facts.values()]
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,8 @@ def results_to_csv(results: Results) -> str:
     writer = csv.DictWriter(text, CSV_HEADS, lineterminator="\n")
     writer.writeheader()
     for row in results.rows:
-        for column, entry in zip(results.columns, row.entries, strict=True):
-            writer.writerow(_entry_to_fields(results, row, column, entry))
+        for entry in row.entries:
+            writer.writerow(_entry_to_fields(results, row, entry))
     return text.getvalue()
 
 
@@ -166,8 +164,8 @@ def to_latex(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in _SPACES.sub(" ", text).strip())
 
 
-def _entry_to_fields(results: Results, row: TableRow, column: Column, entry: Entry) -> dict[str, object]:
-    paper, ours = entry.paper or (None, None), entry.ours
+def _entry_to_fields(results: Results, row: TableRow, entry: Entry) -> dict[str, object]:
+    column, paper, ours, best = entry.column, entry.paper or (None, None), entry.ours, entry.best
     times = [run.seconds for run in row.runs if is_number(run.seconds)]
     return {
         "table": results.title,
@@ -177,6 +175,9 @@ def _entry_to_fields(results: Results, row: TableRow, column: Column, entry: Ent
         "protocol": column.score.protocol,
         "paper": paper[0],
         "paper_std": paper[1],
+        "best": best.mean if best else None,
+        "best_std": best.deviation if best else None,
+        "best_iteration": best.where.removeprefix("at ").replace(",", "") if best else None,
         "ours": ours.mean if ours else None,
         "ours_std": ours.deviation if ours else None,
         "ours_std_over": ours.deviation_over if ours else None,
@@ -185,7 +186,7 @@ def _entry_to_fields(results: Results, row: TableRow, column: Column, entry: Ent
         "runs": len(row.runs),
         "iteration": ours.iteration if ours else None,
         "planned_iterations": "; ".join(dict.fromkeys(str(run.planned) for run in row.runs if run.planned is not None)),
-        "status": "; ".join(dict.fromkeys(run.status for run in row.runs)) or "no run",
+        "status": "; ".join(dict.fromkeys(run.status for run in row.runs)) or ("quoted" if row.quoted else "no run"),
         "seconds": round(sum(times) / len(times), 3) if times else None,
         "hardware": row.facts["Hardware"].strip(DASH),
         "commit": row.facts["Commit"].strip(DASH),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wcgan.report.charts import swatch
-from wcgan.report.comparison import Score, figure_to_text, runs_to_scores, score_to_label
+from wcgan.report.comparison import Score, figure_to_text, runs_to_scores, score_to_label, score_to_text
+from wcgan.report.figures import number
 from wcgan.report.html import Markup, join, tag
 from wcgan.report.pieces import DASH, cell, folded, head, table
-from wcgan.report.reading import protocol_key
+from wcgan.report.reading import RunRecord, protocol_key
 from wcgan.report.seeds import Group, Measured, measure
 from wcgan.report.significance import Comparison, compare
 
@@ -21,18 +22,13 @@ METHOD = (
 _HEADS = ("Pair", "Score", "Difference", "95% interval", "p, corrected", "p", "Seeds")
 
 
-def groups_to_section(groups: Sequence[Group]) -> Markup:
+def groups_to_means(groups: Sequence[Group]) -> Markup:
     """Means over seeds and the tests between groups; nothing where every group is one run, or without a score."""
-    styled = [(style, group) for style, group in enumerate(groups) if group.runs]
-    scores = runs_to_scores([run for group in groups for run in group.runs])
-    measured = {score: [measure(group.runs, score) for _, group in styled] for score in scores}
-    present = [score for score in scores if any(measured[score])]
-    if not present or all(len(group.runs) == 1 for _, group in styled):
-        return Markup()
-    labels = [score_to_label(score, present) for score in present]
+    styled, measured = _measured(groups)
+    labels = [score_to_label(score, list(measured)) for score in measured]
     rows = []
     for place, (style, group) in enumerate(styled):
-        own = [measured[score][place] for score in present]
+        own = [cells[place] for cells in measured.values()]
         left_out = dict.fromkeys(reason for each in own if each for reason in each.left_out)
         seeds = cell("Seeds", ", ".join(str(run.seed) for run in group.runs), more="; ".join(left_out))
         texts = [each.text if each else DASH for each in own]
@@ -41,13 +37,52 @@ def groups_to_section(groups: Sequence[Group]) -> Markup:
     header = tag("tr", head("Config"), head("Seeds"), *(head(label, "number") for label in labels))
     note = "Mean \u00b1 sample standard deviation over seeds; of one seed, (sets) marks that over its sets of images."
     parts = [tag("h2", "Over seeds"), table([header], rows, "seeds"), tag("p", note, class_="note soft")]
-    names = [group.name for _, group in styled]
-    return join([*parts, _tests(names, {score: measured[score] for score in present}) if len(styled) > 1 else ""])
+    return join([*parts, _tests(styled, measured)]) if measured else Markup()
 
 
-def _tests(names: Sequence[str], measured: dict[Score, list[Measured | None]]) -> Markup:
-    """Every pair of groups that one protocol measured, score by score."""
-    rows = []
+def groups_to_seeds(groups: Sequence[Group]) -> Markup:
+    """Each seed's last figures and the tests between groups, below a table that has the means; nothing as above."""
+    styled, measured = _measured(groups)
+    labels = [score_to_label(score, list(measured)) for score in measured]
+    rows = [
+        tag(
+            "tr",
+            tag("th", swatch(style), run.name, scope="row"),
+            *(
+                cell(label, score_to_text(run, s), "number", _early(run))
+                for label, s in zip(labels, measured, strict=True)
+            ),
+        )
+        for style, group in styled
+        for run in group.runs
+    ]
+    header = tag("tr", head("Run"), *(head(label, "number") for label in labels))
+    seeds = folded(table([header], rows, "seeds"), len(rows), "runs")
+    return join([tag("h2", "Each seed"), seeds, _tests(styled, measured)]) if measured else Markup()
+
+
+def _early(run: RunRecord) -> str:
+    """Where the last figures of a run are from, unless that is its end."""
+    if run.status == "finished" or not run.evaluations:
+        return ""
+    return f"at {number(run.evaluations[-1]['iteration'])} of {number(run.planned)}"
+
+
+def _measured(groups: Sequence[Group]) -> tuple[list[tuple[int, Group]], dict[Score, list[Measured | None]]]:
+    """The groups with runs and their styles, and each score of them; no score where every group is one run."""
+    styled = [(style, group) for style, group in enumerate(groups) if group.runs]
+    if all(len(group.runs) == 1 for _, group in styled):
+        return styled, {}
+    scores = runs_to_scores([run for _, group in styled for run in group.runs])
+    measured = {score: [measure(group.runs, score) for _, group in styled] for score in scores}
+    return styled, {score: cells for score, cells in measured.items() if any(cells)}
+
+
+def _tests(styled: Sequence[tuple[int, Group]], measured: dict[Score, list[Measured | None]]) -> Markup:
+    """Every pair of groups that one protocol measured, score by score; nothing for one group."""
+    names, rows = [group.name for _, group in styled], []
+    if len(names) < 2:
+        return Markup()
     for score, cells in measured.items():
         for places in _by_protocol(cells):
             several = {place: each.values for place in places if (each := cells[place]) and len(each.values) > 1}

@@ -11,7 +11,7 @@ from wcgan.data.writing import write_atomically
 from wcgan.report.curves import groups_to_curves
 from wcgan.report.figures import counted
 from wcgan.report.html import Markup, document, join, tag
-from wcgan.report.over_seeds import groups_to_section
+from wcgan.report.over_seeds import groups_to_means, groups_to_seeds
 from wcgan.report.reading import RunRecord, read_runs
 from wcgan.report.rows import Results
 from wcgan.report.samples import runs_to_samples
@@ -59,18 +59,22 @@ def runs_to_page(runs: Sequence[RunRecord]) -> str:
     styles = [style for style, group in enumerate(groups) for _ in group.runs]
     ordered = [run for group in groups for run in group.runs]
     what = counted(len(runs), "run")
-    return _document(_title(runs), what, [_groups(groups), runs_to_samples(ordered, styles), _configs(ordered)])
+    sections = (runs_to_section, groups_to_means, differences_to_section, groups_to_curves)
+    parts = [section(groups) for section in sections]
+    return _document(_title(runs), what, [*parts, runs_to_samples(ordered, styles), _configs(ordered)])
 
 
 def results_to_page(results: Results) -> str:
     """The page on a table: the table, and below it the page on its runs."""
-    groups = [Group(row.preset, row.runs) for row in results.rows]
+    groups = results.groups
     present = [(style, group) for style, group in enumerate(groups) if group.runs]
     runs = [run for group in groups for run in group.runs]
     parts = [results_to_section(results)]
     if runs:
         samples = runs_to_samples([_furthest(group) for _, group in present], [style for style, _ in present])
-        parts += [_groups(groups), samples, _configs(runs)]
+        # The table has the figures of every row, so that sections on runs and on means would say them again.
+        sections = (groups_to_seeds, differences_to_section, groups_to_curves)
+        parts += [*(section(groups) for section in sections), samples, _configs(runs)]
     return _document(results.title, f"{counted(len(results.rows), 'row')}, {counted(len(runs), 'run')}", parts)
 
 
@@ -78,11 +82,6 @@ def _document(title: str, what: str, parts: Sequence[Markup]) -> str:
     head = join([tag("meta", http_equiv="Content-Security-Policy", content=_POLICY), tag("style", SHEET)])
     about = tag("p", f"{what}, wcgan {__version__}", class_="soft")
     return document(title, head, tag("body", tag("h1", title), about, *parts))
-
-
-def _groups(groups: Sequence[Group]) -> Markup:
-    sections = (runs_to_section, groups_to_section, differences_to_section, groups_to_curves)
-    return join(section(groups) for section in sections)
 
 
 def _configs(runs: Sequence[RunRecord]) -> Markup:

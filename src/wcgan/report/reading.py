@@ -154,6 +154,23 @@ def protocol_key(evaluation: Record) -> str:
     return json.dumps(protocol, sort_keys=True)
 
 
+def score_key(evaluation: Record, name: str) -> str:
+    """The same for evaluations whose values of one score can be compared, whatever else was measured with it.
+
+    Example:
+        >>> on_the_way = {"protocol": {"generated": 10_000, "splits": 10, "scored_by_IS": 10_000}}
+        >>> at_the_end = {"protocol": {"generated": 10_000, "splits": 10, "scored_by_IS": 50_000}}
+        >>> [score_key(on_the_way, name) == score_key(at_the_end, name) for name in ("FID", "IS")]
+        [True, False]
+    """
+    protocol = evaluation.get("protocol")
+    if not isinstance(protocol, dict):
+        return json.dumps(protocol)
+    network = "classifier" if "(classifier)" in name else "inception"
+    own = ("splits", "scored_by_IS") if name.startswith("IS") else ("reference", "generated", "kid_subset_size")
+    return json.dumps({key: protocol.get(key) for key in (network, "labels", *own)}, sort_keys=True)
+
+
 def read_runs(folders: list[Path]) -> list[RunRecord]:
     """What the folders say, in their order.
 

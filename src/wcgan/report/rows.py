@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from wcgan.evaluate import PROTOCOLS
-from wcgan.experiments.paper import MEASURES, Figure, Table
-from wcgan.report.comparison import Score, figure_to_text, last_evaluations, runs_to_scores, score_to_label
+from wcgan.experiments.paper import MEASURES, Quote, Table
+from wcgan.report.comparison import Score, last_evaluations, runs_to_scores, score_to_label
+from wcgan.report.entries import Column, Entry
 from wcgan.report.figures import duration, is_number, number
+from wcgan.report.pieces import DASH
 from wcgan.report.protocols import evaluations_to_protocols
 from wcgan.report.reading import RunRecord, protocol_key
-from wcgan.report.seeds import Measured, measure
+from wcgan.report.seeds import Group, Measured, measure, measure_best
 
-DASH = "\u2013"
 FACTS = ("Seeds", "Iterations", "Protocol", "Time", "Hardware", "Commit")
 EPOCH = "s / epoch"
 CLASSIFIER_FACTS = (*FACTS[:4], EPOCH, *FACTS[4:])  # after the time
-RULE = "Ours is the last checkpoint of each run, for every row."
-DIFFERENCE = "Difference is ours minus the paper's, by the same protocol."
-STOPPED = "Of a run that was stopped before its end, as iterations then say, the difference is not of like with like."
+RULE = "Best is the best evaluation of each run, and last is its last checkpoint, for every row."
+DIFFERENCE = {
+    "best": "Difference is our best minus the paper's figure, which is the best of its run too, by the same protocol.",
+    "last": "Difference is our last minus the paper's figure, by the same protocol.",
+}
+QUOTED = "Quoted rows are figures of other articles, or of the paper's text: nothing is trained for them."
 MOST_ENDS = 3  # the last ones, of rows that all got to another length
 SPREAD = (
     "Our \u00b1 is the sample standard deviation over seeds or, marked (sets), that of one seed over its sets of "
     "images. Time is that of one seed, on average."
 )
-
-
-@dataclass(frozen=True)
-class Column:
-    """A score in a table."""
-
-    label: str
-    score: Score
-    paper: Mapping[str, Figure] = field(default_factory=dict)
-    """Preset -> the paper's figure; empty for a score that the paper does not have."""
-    iteration: int | None = None
-    """Where it is measured, in place of the last checkpoint."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row's score: the paper's and ours."""
-
-    paper: Figure | None
-    ours: Measured | None
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the paper's."""
-        return None if self.paper is None or self.ours is None else self.ours.mean - self.paper[0]
 
 
 @dataclass(frozen=True)
@@ -63,8 +41,10 @@ class TableRow:
     entries: tuple[Entry, ...]
     facts: dict[str, str]
     """Name in `FACTS`, or in `CLASSIFIER_FACTS`, -> what the runs took, in words."""
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
     """What a reader would not expect of the figures."""
+    quoted: bool = False
+    """Whether its figures are those of another article, with nothing to train."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +68,11 @@ class Results:
         return f"{self.place}: {self.name}" if self.place else self.name
 
     @property
+    def groups(self) -> list[Group]:
+        """The runs of each row that can have some; their order decides their colours."""
+        return [Group(row.preset, row.runs) for row in self.rows if not row.quoted]
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """The names of what the rows took."""
         return tuple(self.rows[0].facts)
@@ -96,10 +81,9 @@ class Results:
     def sentences(self) -> list[str]:
         """All that is to be said of the table."""
         remarks = [f"{row.preset}: {remark}" for row in self.rows for remark in row.remarks]
-        compared = any(column.paper for column in self.columns)
-        stopped = compared and any(run.status != "finished" for row in self.rows for run in row.runs)
-        difference = [*([DIFFERENCE] if compared else []), *([STOPPED] if stopped else [])]
-        return [*self.notes, RULE, *difference, SPREAD, *self.protocols, *remarks]
+        difference = [DIFFERENCE[kind] for kind in dict.fromkeys(c.compared for c in self.columns if c.paper)]
+        quoted = [QUOTED] if any(row.quoted for row in self.rows) else []
+        return [*self.notes, RULE, *difference, *quoted, SPREAD, *self.protocols, *remarks]
 
 
 def runs_to_results(
@@ -114,13 +98,17 @@ def runs_to_results(
     last = [record for own in of_rows for run in own for record in last_evaluations(run)]
     protocols = evaluations_to_protocols([*last, *shown])
     used = {protocol_key(record) for record in shown}
-    rows = []
+    names = CLASSIFIER_FACTS if table.classifiers else FACTS
+    rows: list[TableRow] = []
     for row, own, cells in zip(table.rows, of_rows, measured, strict=True):
-        entries = tuple(Entry(column.paper.get(row.preset), cell) for column, cell in zip(columns, cells, strict=True))
+        entries = tuple(
+            Entry(c, c.paper.get(row.preset), cell, measure_best(own, c.score) if c.iteration is None else None)
+            for c, cell in zip(columns, cells, strict=True)
+        )
         keys = {protocol_key(cell.evaluations[0]) for cell in cells if cell}
         letters = ", ".join(each.letter for key, each in protocols.items() if key in keys)
-        facts = _facts(own, cells, letters, CLASSIFIER_FACTS if table.classifiers else FACTS)
-        rows.append(TableRow(row.preset, own, entries, facts, _remarks(own, entries, columns)))
+        rows += [_quoted_row(quote, columns, names) for quote in table.quoted if quote.before == row.preset]
+        rows.append(TableRow(row.preset, own, entries, _facts(own, cells, letters, names), _remarks(own, entries)))
     # Of classifiers the paper gives no length: that of their presets is He et al.'s.
     whose = "the paper's" if any(row.figures for row in table.rows) and not table.classifiers else "the presets'"
     shortened = [] if scale == 1 else [f"Schedules shortened to {scale:g} of {whose}."]
@@ -159,7 +147,8 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
         published = [other for other in has if other.name == score.name and other.protocol in PROTOCOLS]
         if has[score] and (score in published or not has[score] <= set().union(*(has[other] for other in published))):
             extra.append(score)
-    return (*columns, *(Column(own_names.get(score) or label_of(score, extra), score) for score in extra))
+    aside = bool(columns)
+    return (*columns, *(Column(own_names.get(s) or label_of(s, extra), s, aside=aside) for s in extra))
 
 
 def _where_rows_end(columns: Sequence[Column], runs: Sequence[Sequence[RunRecord]]) -> list[Column]:
@@ -185,37 +174,18 @@ def label_of(score: Score, scores: Sequence[Score]) -> str:
     return score_to_label(score, scores) if "(" in score.name else score_to_label(score, [score, score])
 
 
-def paper_to_text(figure: Figure | None, name: str = "") -> str:
-    """A figure of the paper, of the score that has this name.
-
-    Example:
-        >>> paper_to_text((8.2, 0.08)), paper_to_text((17.2, None)), paper_to_text((7.0, None), "error")
-        ('8.20 ± 0.08', '17.2', '7.00%')
-    """
-    if figure is None:
-        return DASH
-    mean, deviation = figure
-    if name == "error":
-        return figure_to_text(name, mean, deviation)
-    return str(mean) if deviation is None else f"{mean:.2f} \u00b1 {deviation:.2f}"
-
-
-def difference_to_text(difference: float | None) -> str:
-    """A difference, always with its sign.
-
-    Example:
-        >>> difference_to_text(0.04), difference_to_text(-1.5), difference_to_text(None)
-        ('+0.04', '−1.50', '–')
-    """
-    if difference is None or not math.isfinite(difference):
-        return number(difference)
-    return f"{difference:+.2f}".replace("-", "\u2212")
+def _quoted_row(quote: Quote, columns: Sequence[Column], names: Sequence[str]) -> TableRow:
+    entries = tuple(Entry(c, quote.figures.get(c.label) if c.paper else None, None) for c in columns)
+    return TableRow(quote.name, (), entries, dict.fromkeys(names, DASH), quoted=True)
 
 
 def _facts(
     runs: Sequence[RunRecord], cells: Sequence[Measured | None], letters: str, names: Sequence[str]
 ) -> dict[str, str]:
     counts = [len(cell.evaluations) for cell in cells if cell]
+    splits = dict.fromkeys(split for cell in cells if cell for split in _reference_splits(cell))
+    unusual = [split for split in splits if split != "test"]
+    letters += f", against {' and '.join(unusual)} images" if letters and unusual else ""
     used = min(counts, default=len(runs))
     times = [run.seconds for run in runs if is_number(run.seconds)]
     words = {
@@ -228,6 +198,15 @@ def _facts(
         "Commit": "; ".join(dict.fromkeys(commit for run in runs for commit in run.commits)),
     }
     return {name: (words[name] if runs else "") or DASH for name in names}
+
+
+def _reference_splits(measured: Measured) -> list[str]:
+    """The splits that its real images are from; none of a score without real images."""
+    if measured.score.name.startswith("IS"):
+        return []
+    protocols = [evaluation.get("protocol") for evaluation in measured.evaluations]
+    references = [protocol.get("reference") for protocol in protocols if isinstance(protocol, dict)]
+    return [str(reference.get("split")) for reference in references if isinstance(reference, dict)]
 
 
 def _seconds_per_epoch(runs: Sequence[RunRecord]) -> str:
@@ -244,18 +223,16 @@ def progress_to_text(run: RunRecord) -> str:
     return f"{number(run.iteration)}{planned}, {run.status}"
 
 
-def _remarks(runs: Sequence[RunRecord], entries: Sequence[Entry], columns: Sequence[Column]) -> tuple[str, ...]:
+def _remarks(runs: Sequence[RunRecord], entries: Sequence[Entry]) -> tuple[str, ...]:
     found: dict[str, list[str]] = {}
-    for column, entry in zip(columns, entries, strict=True):
+    for entry in entries:
         if entry.ours is None:
             continue
         remarks = list(entry.ours.left_out)
         missing = len(runs) - len(entry.ours.evaluations) - len(remarks)
         if missing:
             remarks.append(f"{missing} of {len(runs)} seeds without a figure")
-        if column.iteration is None and any(run.iteration > entry.ours.iteration for run in runs):
-            remarks.append(f"the figure is of iteration {number(entry.ours.iteration)}")
         for remark in remarks:
-            found.setdefault(remark, []).append(column.label)
-    every = [column.label for column, entry in zip(columns, entries, strict=True) if entry.ours]
+            found.setdefault(remark, []).append(entry.column.label)
+    every = [entry.column.label for entry in entries if entry.ours]
     return tuple(f"{remark}." if of == every else f"{', '.join(of)}: {remark}." for remark, of in found.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from wcgan.report.charts import swatch
@@ -26,7 +27,8 @@ from wcgan.report.seeds import Group
 def results_to_section(results: Results) -> Markup:
     """The paper's figures beside those of runs, what the runs took, and what is to be said of them."""
     figures, facts = results_to_parts(results)
-    marks = [swatch(place) if row.runs else Markup() for place, row in enumerate(results.rows)]
+    styles = {group.name: style for style, group in enumerate(results.groups) if group.runs}
+    marks = [swatch(styles[row.preset]) if row.runs else Markup() for row in results.rows]
     notes = [tag("p", sentence, class_="note") for sentence in results.sentences[len(results.notes) :]]
     warnings = [tag("p", sentence, class_="note warn") for sentence in results.notes]
     took = [tag("h2", "What the rows took"), _part(facts, [mark for mark in marks if mark], "facts")]
@@ -43,10 +45,15 @@ def _part(part: Part, marks: Sequence[Markup], kind: str) -> Markup:
     below = [tag("th", name, scope="col") for _, names in part.heads for name in names]
     labels = [f"{label}, {name}" if name else label for label, names in part.heads for name in (names or ("",))]
     body = [
-        tag("tr", tag("th", mark, row[0], scope="row"), *map(cell, labels[1:], row[1:]))
+        tag("tr", tag("th", mark, row[0], scope="row"), *map(cell, labels[1:], map(_unbroken, row[1:])))
         for mark, row in zip(marks, part.rows, strict=True)
     ]
     return table([tag("tr", *line) for line in (top, below) if line], body, kind)
+
+
+def _unbroken(text: str) -> str:
+    """A figure breaks before the words on where it is from, and nowhere else."""
+    return re.sub(r" (?=\u00b1|\(sets)|(?<=\u00b1) |(?<=\b(?:at|of|to)) (?=\d)", "\u00a0", text)
 
 
 def runs_to_section(groups: Sequence[Group]) -> Markup:
@@ -92,13 +99,22 @@ def differences_to_section(groups: Sequence[Group]) -> Markup:
     groups = [group for group in groups if group.runs]
     if sum(len(group.runs) for group in groups) < 2:
         return Markup()
-    rows = config_differences([group.runs[0].config for group in groups])
+    differences = config_differences([group.runs[0].config for group in groups])
+    rows = [each for each in differences if each[0] != "preset"]  # a name for the other settings
     if not rows:
         return empty("What differs", "The configs are the same." if len(groups) > 1 else "Nothing but the seed.")
-    names = [group.name for group in groups]
-    header = tag("tr", tag("th", "Setting", scope="col"), *(tag("th", name, scope="col") for name in names))
-    body = [tag("tr", tag("th", name, scope="row"), *map(cell, names, values)) for name, values in rows]
+    header = tag("tr", *(tag("th", name, scope="col") for name in ("Setting", "Values")))
+    body = [tag("tr", tag("th", name, scope="row"), _values(groups, values)) for name, values in rows]
     return join([tag("h2", "What differs"), table([header], body, "differences")])
+
+
+def _values(groups: Sequence[Group], values: Sequence[str]) -> Markup:
+    """A cell with a line for each value of a setting and the groups that have it: it is never wider than the page."""
+    having: dict[str, list[str]] = {}
+    for group, value in zip(groups, values, strict=True):
+        having.setdefault(value, []).append(group.name)
+    lines = [tag("li", tag("b", value), f": {', '.join(names)}") for value, names in having.items()]
+    return tag("td", tag("ul", *lines), data_label="Values")
 
 
 def run_to_details(run: RunRecord, opened: bool) -> Markup:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from wcgan.report.comparison import Score, deviation_of, figure_to_text, flattened
+from wcgan.report.comparison import Score, deviation_of, figure_to_text, flattened, is_lower_better
 from wcgan.report.figures import number
-from wcgan.report.reading import Record, RunRecord, protocol_key
+from wcgan.report.reading import Record, RunRecord, protocol_key, score_key
 
 # What runs of one group may differ in.
 _FREE = {"train.seed", "data.folder"}
@@ -29,11 +29,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Measured:
-    """A score of a group: the mean over its seeds, all at one iteration and by one protocol."""
+    """A score of a group: the mean over its seeds, by one protocol."""
 
     score: Score
+    runs: tuple[RunRecord, ...]
+    """The seeds in it."""
     evaluations: tuple[Record, ...]
-    """One for each seed."""
+    """One for each of them: all at one iteration, or each seed's best."""
     left_out: tuple[str, ...] = ()
     """Why other seeds are not in it."""
 
@@ -48,6 +50,18 @@ class Measured:
     @property
     def iteration(self) -> int:
         return int(self.evaluations[0]["iteration"])
+
+    @property
+    def where(self) -> str:
+        """The iteration, or the range of the seeds' own."""
+        iterations = [int(evaluation["iteration"]) for evaluation in self.evaluations]
+        first, last = number(min(iterations)), number(max(iterations))
+        return f"at {first}" if first == last else f"at {first} to {last}"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a seed was not trained to its end; one that diverged has come to it."""
+        return any(run.status not in ("finished", "diverged") for run in self.runs)
 
     @property
     def deviation(self) -> float | None:
@@ -101,15 +115,40 @@ def measure(runs: Sequence[RunRecord], score: Score, iteration: int | None = Non
         return None
     furthest = max(record["iteration"] for _, record in found)
     protocol = next(protocol_key(record) for _, record in found if record["iteration"] == furthest)
-    chosen, left_out = [], []
+    chosen: list[tuple[RunRecord, Record]] = []
+    left_out = []
     for run, record in found:
         if record["iteration"] != furthest:
             left_out.append(f"seed {run.seed} is at iteration {number(record['iteration'])}, not {number(furthest)}")
         elif protocol_key(record) != protocol:
             left_out.append(f"seed {run.seed} was measured by another protocol")
         else:
-            chosen.append(record)
-    return Measured(score, tuple(chosen), tuple(left_out))
+            chosen.append((run, record))
+    return Measured(score, *_columns(chosen), tuple(left_out))
+
+
+def measure_best(runs: Sequence[RunRecord], score: Score) -> Measured | None:
+    """A score over seeds, each at its best evaluation: of those that are furthest, by the protocol of their first.
+
+    None where no evaluation has a finite value, or where nobody knows which way the score improves.
+    """
+    lower = is_lower_better(score.name)
+    found = [(run, [record for record in run.evaluations if score.of(record) is not None]) for run in runs]
+    found = [(run, records) for run, records in found if records]
+    if lower is None or not found:
+        return None
+    furthest = max(records[-1]["iteration"] for _, records in found)
+    key = next(score_key(records[-1], score.name) for _, records in found if records[-1]["iteration"] == furthest)
+    chosen = []
+    for run, records in found:
+        comparable = [r for r in records if score_key(r, score.name) == key and math.isfinite(r[score.name])]
+        if records[-1]["iteration"] == furthest and comparable:
+            chosen.append((run, (min if lower else max)(comparable, key=lambda record: record[score.name])))
+    return Measured(score, *_columns(chosen)) if chosen else None
+
+
+def _columns(chosen: Sequence[tuple[RunRecord, Record]]) -> tuple[tuple[RunRecord, ...], tuple[Record, ...]]:
+    return tuple(run for run, _ in chosen), tuple(record for _, record in chosen)
 
 
 def _last_iteration(run: RunRecord) -> int | None:

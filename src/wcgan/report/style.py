@@ -69,11 +69,11 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: .45rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th { font-size: .85rem; color: var(--soft); font-weight: 600; vertical-align: bottom; }
 tbody th { font-weight: 600; min-width: 10rem; overflow-wrap: anywhere; }
-.differences tbody th { min-width: 16rem; }
-.differences td, .differences thead th { min-width: 6rem; max-width: 20rem; overflow-wrap: anywhere; }
+.differences td { overflow-wrap: anywhere; }
+.differences ul { list-style: none; margin: 0; padding: 0; }
 td.number, th.number { text-align: right; }
 .runs, .results, .facts, .seeds, .tests { font-size: .92rem; }
-.results td, .seeds td.number { white-space: nowrap; }
+.seeds td.number { white-space: nowrap; }
 .results thead .group { text-align: center; }
 .runs th, .runs td, .results th, .results td { padding-left: .4rem; padding-right: .4rem; }
 .runs td { white-space: nowrap; }
@@ -93,6 +93,7 @@ input[name=over] { margin: 0 .3rem 0 0; accent-color: var(--c0); }
 label { margin-right: 1.2rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .15rem 1rem; list-style: none; margin: .2rem 0 0; padding: 0;
   font-size: .85rem; }
+.numbers { list-style: none; margin: 0; padding: 0; }
 .legend li { display: flex; align-items: center; min-width: 0; overflow-wrap: anywhere; }
 .samples img { display: block; max-width: 100%; height: auto; border: 1px solid var(--line); background: #fff; }
 .samples img.small { image-rendering: pixelated; }
@@ -112,6 +113,8 @@ pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consol
     text-align: right; white-space: normal; padding: .25rem 0; border: 0; }
   .stack tbody th { justify-content: flex-start; align-items: center; gap: 0; text-align: left; }
   .stack td > span { min-width: 0; overflow-wrap: anywhere; }
+  .stack.differences td { display: block; text-align: left; }
+  .stack.differences td::before { content: none; }
   .stack td.best { background: none; }
   .stack td.best > span { background: var(--mark); padding: 0 .3rem; border-radius: 3px; }
   .stack td::before { content: attr(data-label); color: var(--soft); font-weight: 400; text-align: left;

@@ -33,8 +33,10 @@ def write_table(
     """Write a table as `table.md`, `table.csv`, `table.tex` and `table.html`: the paper's figures, ours, and their
     difference; seeds, iterations, protocol, time, hardware and commit of each row. `table.svg` has its curves.
 
-    Ours is the evaluation of a run's last checkpoint, by the protocol of the paper's figure: the mean over the seeds
-    that got as far. A score that the paper does not have gets a column without it, and a row without runs has dashes.
+    Ours are two, by the protocol of the paper's figure: the best evaluation on the way, with its iteration, and that of
+    the last checkpoint; each the mean over the seeds that got as far. The difference is best against best, and a run
+    that was stopped early has none. A score that the paper does not have gets a column without it, and a row without
+    runs has dashes.
 
     Args:
         table: of `wcgan.experiments.paper.TABLES`.

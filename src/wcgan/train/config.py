@@ -29,6 +29,13 @@ class DataConfig:
     """Side of the square images; None for the data set's own."""
     strict: bool = False
     """Whether a broken image is fatal instead of skipped."""
+    reference: str | None = None
+    """The split that scores are taken against; None for the authors', which is test for most data sets."""
+
+    @property
+    def reference_name(self) -> str:
+        """The real images of an evaluation, as `wcgan evaluate --reference` takes them."""
+        return self.name if self.reference is None else f"{self.name}:{self.reference}"
 
 
 @dataclass(frozen=True)
