@@ -16,6 +16,7 @@ from wcgan.experiments.presets import preset_to_folder
 from wcgan.norm import VARIANTS
 from wcgan.train.config import config_to_yaml, override
 
+_STABILITY = ("WC", "WzcaC", "WzcaC-decomposition")
 _CONVERGENCE = ("GP + ResNet", "WC GP + ResNet", "SN + ResNet", "WC SN + ResNet")
 EXPERIMENTS: dict[str, Table] = {
     **TABLES,
@@ -28,8 +29,8 @@ EXPERIMENTS: dict[str, Table] = {
     ),
     "stability": Table(
         "fig:zca-vs-cholesky",
-        "Cholesky against ZCA, three seeds each",
-        (Row("cifar10/WC"), Row("cifar10/WzcaC")),
+        "Cholesky against ZCA with either gradient",
+        tuple(Row(f"cifar10/{name}") for name in _STABILITY),
         number=4,
         evaluate_every=1000,
         seeds=3,
@@ -39,6 +40,13 @@ EXPERIMENTS: dict[str, Table] = {
         "The Jacobian with BN, WC and its ablation",
         (Row("cifar10/SN + ResNet"), *TABLES["ablation-WC"].rows),
         conditioning_every=1000,
+    ),
+    "digits-stability": Table(
+        "",
+        "The same as figure 4 on the digits",
+        tuple(Row(f"digits/{name}") for name in _STABILITY),
+        evaluate_every=100,
+        seeds=3,
     ),
     "digits": Table("", "Every variant on the embedded digits", tuple(Row(f"digits/{name}") for name in VARIANTS)),
 }

@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
+from wcgan.functional.whitening import ZCA
 from wcgan.norm import VARIANTS, normalization
 
 KINDS = ("resnet", "dcgan")
 HEADS = ("plain", "projection", "acgan")
 OPTIONS = ("eps", "momentum", "track_running_stats", "groups", "iterations", "init", "sync")
 SOFT_OPTIONS = ("dictionary", "normalize_assignment")
+ZCA_OPTIONS = ("whitening",)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class GeneratorConfig:
     classes: int | None = None
     """Number of classes, for a conditional normalisation; unused by the others."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Further arguments of every normalisation layer: `eps`, `momentum`, `groups`, `init`, `sync` and so on."""
+    """Further arguments of every normalisation layer: `eps`, `momentum`, `groups`, `init`, `sync` and so on. ZCA's
+    `whitening` chooses its gradient: `"zca"` or `"zca-decomposition"`."""
 
     def __post_init__(self) -> None:
         _check_widths(self)
@@ -67,9 +70,13 @@ class GeneratorConfig:
 
     def _check_options(self) -> None:
         """Builds each kind of layer without memory, so that a wrong option is named here and not in a network."""
-        allowed = OPTIONS + (SOFT_OPTIONS if VARIANTS[self.normalization].soft else ())
+        variant = VARIANTS[self.normalization]
+        allowed = OPTIONS + (SOFT_OPTIONS if variant.soft else ()) + (ZCA_OPTIONS if variant.whitening in ZCA else ())
         for name in self.options:
             _require(self, "options", name in allowed, f"a mapping with keys among {', '.join(allowed)}")
+        # The matrix stays the one that the variant's name promises.
+        same = self.options.get("whitening", "zca") in ZCA
+        _require(self, "options", same, f"a mapping whose whitening is one of {', '.join(ZCA)}")
         layers = {(self.normalization, width) for width in self.widths} | {(self.final_normalization, self.widths[-1])}
         for name, width in sorted(layers):
             try:
@@ -94,9 +101,10 @@ class GeneratorConfig:
         return self.last_normalization or unconditional_partner(self.normalization)
 
     def normalization_layer(self, name: str, width: int) -> torch.nn.Module:
-        """A layer with these options; those of a dictionary only where there is one."""
+        """A layer with these options; those of a dictionary or of ZCA only where there is one."""
         variant = VARIANTS[name]
-        options = {k: v for k, v in self.options.items() if variant.soft or k not in SOFT_OPTIONS}
+        unused = (() if variant.soft else SOFT_OPTIONS) + (() if variant.whitening in ZCA else ZCA_OPTIONS)
+        options = {k: v for k, v in self.options.items() if k not in unused}
         return normalization(name, width, classes=self.classes if variant.conditional else None, **options)
 
 
