@@ -42,6 +42,7 @@ PROTOCOLS = {
     **{f"mnist/{row}": (5_000, RESNET, CONSTANT, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
     **{f"fashion-mnist/{row}": (20_000, RESNET, LINEAR, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
 }
+DECOMPOSITION = ("cifar10/WzcaC-decomposition", "digits/WzcaC-decomposition")
 DIGITS = tuple(f"digits/{name}" for name in VARIANTS)
 # Row of results -> the row of architectures that it shares, but for its normalisation.
 SHARED = {
@@ -65,9 +66,9 @@ LAST = {
 
 
 def parts(layer):
-    """The variant that a layer is, whatever its groups."""
+    """The variant that a layer is, whatever its groups and the gradient of ZCA."""
     soft = getattr(layer, "dictionary", None) is not None
-    return Variant(layer.whitening, layer.coloring, getattr(layer, "shared", None), soft)
+    return Variant(layer.whitening.removesuffix("-decomposition"), layer.coloring, getattr(layer, "shared", None), soft)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -79,7 +80,15 @@ def test_every_preset_is_a_config_with_its_name(name):
 
 
 def test_there_is_a_protocol_for_every_row():
-    assert set(PRESETS) == set(PROTOCOLS) | set(DIGITS)
+    assert set(PRESETS) == set(PROTOCOLS) | set(DIGITS) | set(DECOMPOSITION)
+
+
+@pytest.mark.parametrize("name", DECOMPOSITION)
+def test_zca_through_its_decomposition_differs_in_nothing_but_the_gradient(name):
+    other = preset(name.removesuffix("-decomposition"))
+    config = preset(name)
+    assert config.generator.options == {"whitening": "zca-decomposition"}
+    assert replace(config, generator=replace(config.generator, options={}), preset=other.preset) == other
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -219,8 +219,8 @@ register_gradient(solve_lyapunov, _lyapunov_backward, _lyapunov_context)
 
 
 def _pull_back_decomposition(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    # Through U and lambda, each by itself. The entries of U^T Ubar are divided by differences of eigenvalues; the quotients
-    # of (i, j) and (j, i) nearly cancel where two eigenvalues are close, and leave their rounding errors.
+    # Through U and lambda, each by itself: U^T Ubar is divided by differences of eigenvalues. Where two are close, the
+    # quotients of (i, j) and (j, i) nearly cancel and leave their rounding errors; where two are equal, NaN.
     values, vectors = w.roots**2, w.vectors
     if torch.is_grad_enabled():  # as functions of the covariance, to be differentiated again
         values, vectors = torch.linalg.eigh(shrink(_symmetric(covariance), eps, w.retry))
