@@ -1,9 +1,10 @@
 """How accurate the gradient of a whitening matrix is in float32 when two eigenvalues of the covariance are close.
 
-    python benchmarks/zca_gradient.py [--channels 24] [--trials 20] [--picture docs/images/zca-gradient.svg]
+    python benchmarks/zca_gradient.py [RUN ...] [--channels 24] [--trials 20] [--picture docs/images/zca-gradient.svg]
 
-Prints relative errors against the closed form in float64, medians over random covariances, and, for batches with fewer
-positions than channels, how many of their gradients are not finite.
+Prints relative errors against the closed form in float64, medians over random covariances; for batches with fewer
+positions than channels, how many of their gradients are not finite; and for the generator of each run, at each of its
+checkpoints, how close two eigenvalues come in any layer.
 """
 
 import argparse
@@ -13,11 +14,16 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from wcgan.functional import covariance_to_whitening, whiten
+from wcgan.functional import covariance_to_whitening, moments, whiten
 from wcgan.functional.whitening import ZCA
+from wcgan.nets import build_generator
+from wcgan.norm import WhiteningLayer
 from wcgan.report.charts import HEIGHT, WIDTH, Series, series_to_svg, swatch
 from wcgan.report.html import tag
 from wcgan.report.style import CHART
+from wcgan.train.checkpoint import tensors_to_network
+from wcgan.train.loading import find_checkpoint
+from wcgan.train.run import Run
 
 KINDS = ("cholesky", *ZCA)
 GAPS = tuple(10 ** (-power / 2) for power in range(15))
@@ -64,6 +70,29 @@ def count_nonfinite(whitening: str, positions: int, channels: int, scale: float,
     return count
 
 
+def smallest_gap(run: Run, checkpoint: str) -> float:
+    """Between neighbouring eigenvalues of a shrunk covariance, relative to the larger: the least over a generator."""
+    config = run.config()
+    network = build_generator(config.generator).train()
+    tensors_to_network(find_checkpoint(run, checkpoint), "generator", network)
+    gaps: list[float] = []
+
+    def look(layer: WhiteningLayer, inputs: tuple[Tensor, ...], _: Tensor) -> None:
+        _, covariance = moments(inputs[0].double())
+        values = (1 - layer.eps) * torch.linalg.eigvalsh(covariance) + layer.eps
+        gaps.append(float((values.diff(dim=-1) / values[..., 1:]).min()))
+
+    for layer in network.modules():
+        if isinstance(layer, WhiteningLayer):
+            layer.register_forward_hook(look)
+    noise = torch.randn(
+        config.train.generator_batch, config.generator.noise, generator=torch.Generator().manual_seed(0)
+    )
+    with torch.no_grad():
+        network(noise)
+    return min(gaps)
+
+
 def errors_to_picture(errors: dict[str, list[float]]) -> str:
     series = [
         Series(kind, style, tuple((power / 2, value) for power, value in enumerate(values)))
@@ -96,6 +125,7 @@ def errors_to_picture(errors: dict[str, list[float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, help="folders of unconditional runs")
     parser.add_argument("--channels", type=int, default=24)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--picture", type=Path, help="an SVG file to write")
@@ -111,6 +141,10 @@ def main() -> None:
     for scale in SCALES:
         counts = (count_nonfinite(kind, positions, channels, scale, trials) for kind in KINDS)
         print(f"| {scale:g} | {' | '.join(map(str, counts))} |")
+    for run in map(Run, args.runs):
+        names = sorted(path.stem for path in run.checkpoints.glob("[0-9]*.json"))
+        gaps = (f"{smallest_gap(run, name):.1e} at {int(name):,}" for name in names)
+        print(f"\n{run.folder}: smallest gap {', '.join(gaps)}")
     if args.picture:
         args.picture.write_text(errors_to_picture(errors), encoding="utf-8")
 

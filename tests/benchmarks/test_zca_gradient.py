@@ -6,6 +6,13 @@ from xml.etree import ElementTree
 import pytest
 import torch
 from tests.benchmarks.scripts import load_script
+from tests.experiments.test_training import TINY
+
+from wcgan.data import load
+from wcgan.experiments import configure
+from wcgan.train.gan import train
+from wcgan.train.loading import load_generator
+from wcgan.train.run import new_run
 
 script = load_script("zca_gradient")
 
@@ -43,3 +50,22 @@ def test_the_exact_gradient_is_that_of_the_same_matrix(kind):
     covariance = script.close_pair(6, 0.5, seed=1)
     wide, other = (script.gradient(covariance, name, 1) for name in (kind, "zca" if "zca" in kind else kind))
     torch.testing.assert_close(wide, other, rtol=1e-9, atol=1e-9)
+
+
+def test_the_smallest_gap_of_a_run_is_the_least_over_the_layers_of_its_generator(tmp_path):
+    config = configure("digits/WzcaC", settings=[*TINY, "train.ema=0"])
+    run = new_run(tmp_path / "run", config)
+    train(config, load("digits"), run)
+    network = load_generator(run.folder).network.train()
+    gaps = []
+
+    def look(layer, inputs, _):
+        values = torch.linalg.eigvalsh(torch.cov(inputs[0].double().transpose(0, 1).flatten(1))) * 0.999 + 0.001
+        gaps.append(((values[1:] - values[:-1]) / values[1:]).min().item())
+
+    for layer in network.modules():
+        if type(layer).__name__ == "WhiteningColoring2d":
+            layer.register_forward_hook(look)
+    shape = config.train.generator_batch, config.generator.noise
+    network(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    assert script.smallest_gap(run, "last") == pytest.approx(min(gaps), rel=1e-6)
