@@ -30,8 +30,14 @@ def test_the_error_grows_with_the_decomposition_alone():
     assert narrow[2] > 1e-4
 
 
+def test_autodiff_whitens_as_the_library_does():
+    x = torch.randn(40, 6, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(script.whiten_by_autodiff(x), script.whiten(x, "zca"), rtol=1e-4, atol=1e-4)
+
+
 def test_a_batch_of_fewer_positions_than_channels_has_no_gradient_through_the_decomposition():
     assert [script.count_nonfinite(kind, 8, 24, 0.03, trials=3) for kind in script.KINDS] == [0, 0, 3]
+    assert script.count_nonfinite("autodiff of `eigh`", 8, 24, 0.03, trials=3) > 0
 
 
 def test_the_script_prints_both_tables_and_draws_a_curve_for_each_kind(tmp_path, capsys, monkeypatch):
