@@ -43,7 +43,7 @@ EXPERIMENTS: dict[str, Table] = {
     ),
     "digits-stability": Table(
         "",
-        "The same as figure 4 on the digits",
+        "Stability, as figure 4, on the digits",
         tuple(Row(f"digits/{name}") for name in _STABILITY),
         evaluate_every=100,
         seeds=3,
