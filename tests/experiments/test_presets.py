@@ -46,6 +46,7 @@ PROTOCOLS = {
     **{f"fashion-mnist/{row}": (20_000, RESNET, LINEAR, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
 }
 WIDE = ("cWC SN + Proj. Discr. wide", "SN + Proj. Discr.", "cWC_sa SN + Proj. Discr.")
+DECOMPOSITION = ("cifar10/WzcaC-decomposition", "digits/WzcaC-decomposition")
 DIGITS = tuple(f"digits/{name}" for name in VARIANTS)
 # Row of results -> the row of architectures that it shares, but for its normalisation.
 SHARED = {
@@ -69,13 +70,15 @@ LAST = {
 
 
 def parts(layer):
-    """The variant that a layer is, whatever its groups."""
+    """The variant that a layer is, whatever its groups and the gradient of ZCA."""
     soft = getattr(layer, "dictionary", None) is not None
-    return Variant(layer.whitening, layer.coloring, getattr(layer, "shared", None), soft)
+    return Variant(layer.whitening.removesuffix("-decomposition"), layer.coloring, getattr(layer, "shared", None), soft)
 
 
 def options_of(config):
     """The authors' soft assignment: unit rows and no class bias."""
+    if config.preset in DECOMPOSITION:
+        return {"whitening": "zca-decomposition"}
     return UNIT_ROWS if config.generator.normalization.partition("-cls")[0].endswith("_sa") else {}
 
 
@@ -110,7 +113,15 @@ def test_wide_is_cwc_with_the_published_frameworks_ratio_of_filters(data):
 
 
 def test_there_is_a_protocol_for_every_row():
-    assert set(PRESETS) == set(PROTOCOLS) | set(DIGITS)
+    assert set(PRESETS) == set(PROTOCOLS) | set(DIGITS) | set(DECOMPOSITION)
+
+
+@pytest.mark.parametrize("name", DECOMPOSITION)
+def test_zca_through_its_decomposition_differs_in_nothing_but_the_gradient(name):
+    other = preset(name.removesuffix("-decomposition"))
+    config = preset(name)
+    assert config.generator.options == {"whitening": "zca-decomposition"}
+    assert replace(config, generator=replace(config.generator, options={}), preset=other.preset) == other
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -33,7 +33,8 @@ SHARED = {
 def test_every_number_is_the_place_of_its_caption_in_the_paper():
     order = {f"Table {n}": label for n, label in enumerate(TABLES_IN_ORDER, start=1)}
     order |= {f"Figure {n}": label for n, label in enumerate(FIGURES_IN_ORDER, start=1)}
-    printed = {key: table for key, table in EXPERIMENTS.items() if key not in ("conditioning", "filters", "digits")}
+    ours = ("conditioning", "filters", "digits-stability", "digits")
+    printed = {key: table for key, table in EXPERIMENTS.items() if key not in ours}
     assert {key: order[table.place] for key, table in printed.items()} == {
         key: table.label[4:] for key, table in printed.items()
     }
@@ -87,9 +88,11 @@ def test_the_figures_are_evaluated_every_thousand_iterations_and_stability_has_t
     assert {key for key, table in EXPERIMENTS.items() if table.evaluate_every == 1000} == {"convergence", "stability"}
     runs = plan_table("stability").runs
     assert [(run.row.preset, run.seed) for run in runs] == [
-        (name, seed) for seed in (0, 1, 2) for name in ("cifar10/WC", "cifar10/WzcaC")
+        (f"cifar10/{name}", seed) for seed in (0, 1, 2) for name in ("WC", "WzcaC", "WzcaC-decomposition")
     ]
     assert {run.config.train.evaluate_every for run in runs} == {1000}
+    small = plan_table("digits-stability").runs
+    assert [run.name for run in small] == [run.name.replace("cifar10", "digits") for run in runs]
 
 
 def test_the_papers_tables_are_evaluated_on_the_way_since_its_figures_are_the_best_there():

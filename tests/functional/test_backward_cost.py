@@ -44,7 +44,7 @@ def names_of_operators(function):
 
 
 @pytest.mark.parametrize("kind", ["none", "full", "class full"])
-@pytest.mark.parametrize("whitening", WHITENINGS)
+@pytest.mark.parametrize("whitening", [*WHITENINGS, "zca-decomposition"])
 def test_backward_runs_no_factorisation(whitening, kind):
     x, color, shift, index = make_leaves(kind)
     z, _ = whiten_color(x, color, shift, index, whitening=whitening)

@@ -33,14 +33,14 @@ def test_cross():
     opcheck(ops.cross.default, (z, x, None, torch.tensor([0, 2, 2, 1]), 3, 1, 4))
 
 
-@pytest.mark.parametrize("whitening", [*WHITENINGS, "none"])
+@pytest.mark.parametrize("whitening", [*WHITENINGS, "zca-decomposition", "none"])
 def test_factorise(whitening):
     covariance = torch.stack([torch.cov(make_batch(9, 3, seed=s).T) for s in range(2)]).requires_grad_()
     opcheck(ops.factorise.default, (covariance, whitening, 1e-3, 3))
 
 
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("whitening", WHITENINGS)
+@pytest.mark.parametrize("whitening", [*WHITENINGS, "zca-decomposition"])
 def test_whiten_color_of_every_whitening(whitening, relu):
     color, shift, index = make_coloring("class full", 4, 4)
     x, color, shift = (t.requires_grad_() for t in (make_batch(4, 4, 3), color, shift))

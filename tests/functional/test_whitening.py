@@ -100,6 +100,67 @@ def test_zca_has_both_derivatives_where_two_eigenvalues_coincide():
     assert gradgradcheck(lambda c: covariance_to_whitening(c, "zca"), [covariance])
 
 
+def spectrum_to_covariance(*values: float) -> torch.Tensor:
+    d = len(values)
+    basis, _ = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64, generator=torch.Generator().manual_seed(7)))
+    return basis @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ basis.T
+
+
+def gradient(covariance: torch.Tensor, whitening: str) -> torch.Tensor:
+    """Of the matrix in a fixed direction, for the covariance's type."""
+    leaf = covariance.detach().requires_grad_()
+    cotangent = torch.randn(leaf.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    (found,) = torch.autograd.grad(covariance_to_whitening(leaf, whitening), leaf, cotangent.to(leaf.dtype))
+    return found
+
+
+def error_in_float32(covariance: torch.Tensor, whitening: str) -> float:
+    expected = gradient(covariance, "zca")
+    return float((gradient(covariance.float(), whitening) - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-3, 0.3])
+def test_the_gradient_through_the_decomposition_is_that_of_finite_differences_where_eigenvalues_are_apart(eps):
+    covariance = torch.stack([spectrum_to_covariance(1, 2, 5), spectrum_to_covariance(0.1, 3, 4)]).requires_grad_()
+    assert gradcheck(lambda c: covariance_to_whitening(c, "zca-decomposition", eps), [covariance])
+    assert gradgradcheck(lambda c: covariance_to_whitening(c, "zca-decomposition", eps), [covariance])
+
+
+def test_both_gradients_of_zca_agree_where_eigenvalues_are_apart():
+    covariance = spectrum_to_covariance(0.5, 1, 2, 5)
+    assert torch.equal(
+        covariance_to_whitening(covariance, "zca-decomposition"), covariance_to_whitening(covariance, "zca")
+    )
+    torch.testing.assert_close(gradient(covariance, "zca-decomposition"), gradient(covariance, "zca"), **EXACT)
+
+
+def test_both_gradients_of_zca_agree_where_the_matrix_is_retried():
+    gradients = []
+    for name in ("zca", "zca-decomposition"):
+        covariance = spectrum_to_covariance(0, 1, 2, 5)[None].requires_grad_()
+        w = factorise(covariance, name, 0.0, 5)
+        assert w.retry.item() > 0
+        gradients += torch.autograd.grad(w.matrix.sum(), covariance)
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
+
+
+def test_only_the_gradient_through_the_decomposition_loses_its_digits_where_two_eigenvalues_are_close():
+    errors = {
+        gap: [error_in_float32(spectrum_to_covariance(1, 1 + gap, 4, 7), name) for name in ("zca", "zca-decomposition")]
+        for gap in (1.0, 1e-3, 1e-5)
+    }
+    assert max(ours for ours, _ in errors.values()) < 5e-6
+    assert errors[1.0][1] < 5e-6
+    assert errors[1e-3][1] > 10 * errors[1.0][1]
+    assert errors[1e-5][1] > 10 * errors[1e-3][1]
+
+
+def test_only_the_gradient_through_the_decomposition_is_not_a_number_where_two_eigenvalues_are_equal():
+    covariance = torch.diag(torch.tensor([2.0, 2.0, 5.0]))
+    assert gradient(covariance, "zca").isfinite().all()
+    assert not gradient(covariance, "zca-decomposition").isfinite().all()
+
+
 def rank_deficient() -> torch.Tensor:
     """One channel never varies: with eps = 0 no Cholesky factor exists, to the last bit."""
     covariance = make_covariance()

@@ -28,6 +28,8 @@ BAD_GENERATORS = [
     ("options", None, {}, "a mapping"),
     ("options", {"epsilon": 1}, {}, "a mapping with keys among eps, momentum"),
     ("options", {"whitening": "zca"}, {}, "a mapping with keys among eps, momentum"),
+    ("options", {"whitening": "cholesky"}, {"normalization": "WzcaC"}, "a mapping whose whitening is one of zca, zca-"),
+    ("options", {"whitening": None}, {"normalization": "DBN"}, "a mapping whose whitening is one of zca, zca-"),
     ("options", {"dictionary": 4}, {"normalization": "cWC", "classes": 3}, "a mapping with keys among eps, momentum"),
     ("options", {"eps": 2}, {}, "right for WC of width 256: eps"),
     ("options", {"groups": 3}, {"widths": (6, 8)}, "right for WC of width 8: groups"),
@@ -113,6 +115,14 @@ def test_a_config_does_not_see_later_changes_of_the_options_it_was_given():
     config = GeneratorConfig(options=options)
     options["momentum"] = 0.2
     assert config.options == {"momentum": 0.1}
+
+
+def test_the_gradient_of_zca_is_an_option_of_its_layers_alone():
+    config = GeneratorConfig(
+        normalization="WzcaC", last_normalization="BN", widths=(8,), options={"whitening": "zca-decomposition"}
+    )
+    layers = [m for m in wcgan.nets.build_generator(config).modules() if isinstance(m, wcgan.WhiteningColoring2d)]
+    assert [layer.whitening for layer in layers] == ["zca-decomposition", "zca-decomposition", "standardize"]
 
 
 def test_checking_a_config_draws_no_random_numbers():

@@ -28,6 +28,12 @@ def test_whitening_that_makes_the_host_wait_is_known_beforehand(name):
     assert hindrance(tiny_players(config_of(name))) == (WHY if name == "WzcaC" else None)
 
 
+def test_zca_makes_the_host_wait_with_either_gradient():
+    config = config_of()
+    options = {"whitening": "zca-decomposition"}
+    assert hindrance(tiny_players(replace(config, generator=replace(config.generator, options=options)))) == WHY
+
+
 def test_eigenvalues_of_few_channels_do_not_make_it_wait():
     assert hindrance(tiny_players(config_of(width=LARGEST_EIGEN))) is None
     jacobi = pytest.importorskip("wcgan.kernels.jacobi", reason="Triton is not installed")

@@ -16,6 +16,7 @@ from wcgan.experiments.presets import preset_to_folder
 from wcgan.norm import VARIANTS
 from wcgan.train.config import config_to_yaml, override
 
+_STABILITY = ("WC", "WzcaC", "WzcaC-decomposition")
 _CONVERGENCE = ("GP + ResNet", "WC GP + ResNet", "SN + ResNet", "WC SN + ResNet")
 EXPERIMENTS: dict[str, Table] = {
     **TABLES,
@@ -28,8 +29,8 @@ EXPERIMENTS: dict[str, Table] = {
     ),
     "stability": Table(
         "fig:zca-vs-cholesky",
-        "Cholesky against ZCA, three seeds each",
-        (Row("cifar10/WC"), Row("cifar10/WzcaC")),
+        "Cholesky against ZCA with either gradient",
+        tuple(Row(f"cifar10/{name}") for name in _STABILITY),
         number=4,
         evaluate_every=1000,
         seeds=3,
@@ -47,6 +48,13 @@ EXPERIMENTS: dict[str, Table] = {
             Row(f"cifar10/{name}", figures_of(f"cifar10/{name}"))
             for name in ("SN + Proj. Discr.", "cWC SN + Proj. Discr. wide", "cWC SN + Proj. Discr.")
         ),
+    ),
+    "digits-stability": Table(
+        "",
+        "Stability, as figure 4, on the digits",
+        tuple(Row(f"digits/{name}") for name in _STABILITY),
+        evaluate_every=100,
+        seeds=3,
     ),
     "digits": Table(
         "",

@@ -9,7 +9,7 @@ from wcgan.functional import _passes
 from wcgan.functional._checks import check_batch
 from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, transposed_times
 from wcgan.functional._registration import register, register_gradient
-from wcgan.functional.whitening import KINDS, Whitening, check_whitening
+from wcgan.functional.whitening import KINDS, ZCA, Whitening, check_whitening
 
 
 class Statistics(NamedTuple):
@@ -79,7 +79,7 @@ def _fake(x, color, shift, index, whitening, groups, eps, iterations, group, rel
     def new(*shape: int) -> Tensor:
         return x.new_empty(shape, dtype=dtype)
 
-    eigen = (new(groups, p), new(groups, p, p)) if whitening == "zca" else (new(0), new(0))
+    eigen = (new(groups, p), new(groups, p, p)) if whitening in ZCA else (new(0), new(0))
     full = color is not None and color.dim() == 3
     mapping = new(slots, 1, d, d) if full else new(slots, groups, p, p)
     return torch.empty_like(x), new(d), new(groups, p, p), new(), new(groups, p, p), new(groups), *eigen, mapping

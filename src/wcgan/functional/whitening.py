@@ -52,8 +52,10 @@ def covariance_to_whitening(
     Args:
         covariance: symmetric positive semi-definite matrices, `(..., d, d)`; only the symmetric part is used.
         whitening: `"cholesky"` (the paper's: W is the inverse of the lower Cholesky factor), `"zca"` (the symmetric
-            inverse square root, by eigenvalues), `"newton"` (the same by Newton's iteration, approximately),
-            `"standardize"` (diagonal, :math:`1/\sqrt{\sigma^2 + \epsilon}` as batch normalisation has it) or `"none"`.
+            inverse square root, by eigenvalues), `"zca-decomposition"` (the same matrix, with the textbook gradient of
+            an eigendecomposition: for comparison, since it is inaccurate where two eigenvalues are close), `"newton"`
+            (the same by Newton's iteration, approximately), `"standardize"` (diagonal,
+            :math:`1/\sqrt{\sigma^2 + \epsilon}` as batch normalisation has it) or `"none"`.
         eps: the shrinkage :math:`\epsilon`.
         iterations: steps of Newton's iteration.
 
@@ -160,7 +162,9 @@ def _pull_back_cholesky(covariance: Tensor, w: Whitening, grad: Tensor, eps: flo
     return _shrink_linear(-w.matrix.mT @ _symmetric(lower) @ w.matrix, eps, w.retry)
 
 
-# ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T
+# ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T. One matrix, two gradients of it.
+
+ZCA = ("zca", "zca-decomposition")
 
 
 def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening:
@@ -212,6 +216,21 @@ def _lyapunov_backward(ctx, grad):
 
 
 register_gradient(solve_lyapunov, _lyapunov_backward, _lyapunov_context)
+
+
+def _pull_back_decomposition(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
+    # Through U and lambda, each by itself: U^T Ubar is divided by differences of eigenvalues. Where two are close, the
+    # quotients of (i, j) and (j, i) nearly cancel and leave their rounding errors; where two are equal, NaN.
+    values, vectors = w.roots**2, w.vectors
+    if torch.is_grad_enabled():  # as functions of the covariance, to be differentiated again
+        values, vectors = torch.linalg.eigh(shrink(_symmetric(covariance), eps, w.retry))
+    inner = vectors.mT @ (grad + grad.mT) @ vectors
+    gaps = values.unsqueeze(-2) - values.unsqueeze(-1)  # lambda_j - lambda_i
+    diagonal = torch.eye(values.shape[-1], dtype=torch.bool, device=values.device)
+    of_vectors = inner * values.rsqrt().unsqueeze(-2) / gaps.masked_fill(diagonal, 1)
+    of_values = -(values**-1.5) * inner.diagonal(dim1=-2, dim2=-1) / 4
+    inner = of_vectors.masked_fill(diagonal, 0) + torch.diag_embed(of_values)
+    return _shrink_linear(_symmetric(vectors @ inner @ vectors.mT), eps, w.retry)
 
 
 # Newton: W ~ Sigma^-1/2 by the coupled iteration
@@ -280,6 +299,7 @@ def _pull_back_none(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, 
 KINDS = {
     "cholesky": Kind(_factorise_cholesky, _pull_back_cholesky),
     "zca": Kind(_factorise_zca, _pull_back_zca),
+    "zca-decomposition": Kind(_factorise_zca, _pull_back_decomposition),
     "newton": Kind(_factorise_newton, _pull_back_newton),
     "standardize": Kind(_factorise_standardize, _pull_back_standardize),
     "none": Kind(_factorise_none, _pull_back_none),
@@ -291,7 +311,7 @@ def _fake_factorise(covariance: Tensor, whitening: str, eps: float, iterations: 
     eigen = (covariance.new_empty(groups, p), torch.empty_like(covariance))
     empty = (covariance.new_empty(0), covariance.new_empty(0))
     matrix = covariance.new_empty(groups, p, p)
-    return matrix, covariance.new_empty(groups), *(eigen if whitening == "zca" else empty)
+    return matrix, covariance.new_empty(groups), *(eigen if whitening in ZCA else empty)
 
 
 @register("factorise", fake=_fake_factorise)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from wcgan.functional.whitening import ZCA
 from wcgan.norm import VARIANTS, normalization
 
 KINDS = ("resnet", "dcgan")
@@ -14,6 +15,7 @@ EMBEDDING_INITS = ("glorot", "uniform")
 OPTIONS = ("eps", "momentum", "track_running_stats", "groups", "iterations", "init", "sync")
 CONDITIONAL_OPTIONS = ("class_bias",)
 SOFT_OPTIONS = ("dictionary", "normalize_assignment")
+ZCA_OPTIONS = ("whitening",)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class GeneratorConfig:
     classes: int | None = None
     """Number of classes, for a conditional normalisation; unused by the others."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Further arguments of every normalisation layer: `eps`, `momentum`, `groups`, `init`, `sync` and so on."""
+    """Further arguments of every normalisation layer: `eps`, `momentum`, `groups`, `init`, `sync` and so on. ZCA's
+    `whitening` chooses its gradient: `"zca"` or `"zca-decomposition"`."""
 
     def __post_init__(self) -> None:
         _check_widths(self)
@@ -72,6 +75,9 @@ class GeneratorConfig:
         allowed = options_of(self.normalization)
         for name in self.options:
             _require(self, "options", name in allowed, f"a mapping with keys among {', '.join(allowed)}")
+        # The matrix stays the one that the variant's name promises.
+        same = self.options.get("whitening", "zca") in ZCA
+        _require(self, "options", same, f"a mapping whose whitening is one of {', '.join(ZCA)}")
         layers = {(self.normalization, width) for width in self.widths} | {(self.final_normalization, self.widths[-1])}
         for name, width in sorted(layers):
             try:
@@ -155,7 +161,8 @@ class DiscriminatorConfig:
 def options_of(name: str) -> tuple[str, ...]:
     """The arguments of a normalisation that `GeneratorConfig.options` may set."""
     variant = VARIANTS[name]
-    return OPTIONS + CONDITIONAL_OPTIONS * variant.conditional + SOFT_OPTIONS * variant.soft
+    special = CONDITIONAL_OPTIONS * variant.conditional + SOFT_OPTIONS * variant.soft
+    return OPTIONS + special + ZCA_OPTIONS * (variant.whitening in ZCA)
 
 
 def unconditional_partner(name: str) -> str:

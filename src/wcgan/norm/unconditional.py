@@ -126,7 +126,8 @@ class WhiteningColoring2d(WhiteningColoring):
         num_features: channels d.
         eps: the shrinkage :math:`\epsilon`, in [0, 1).
         momentum: weight of a new batch in the running averages; None for the average over all batches.
-        whitening: `"cholesky"` (the paper's), `"zca"`, `"newton"`, `"standardize"` (batch normalisation's) or `"none"`.
+        whitening: `"cholesky"` (the paper's), `"zca"`, `"zca-decomposition"` (the same with another gradient, see
+            `covariance_to_whitening`), `"newton"`, `"standardize"` (batch normalisation's) or `"none"`.
         coloring: `"full"` (:math:`\Gamma` is d x d), `"diagonal"` (batch normalisation's) or `"none"`.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 
+from wcgan.functional.whitening import ZCA
 from wcgan.norm import WhiteningLayer
 from wcgan.train.checkpoint import learner_to_tensors
 from wcgan.train.config import LoopConfig
@@ -34,7 +35,7 @@ def hindrance(learner: Learner) -> str | None:
     """Why these networks cannot be recorded; None where nothing is known to speak against it."""
     layers = [layer for network in learner.networks.values() for layer in network.modules()]
     for layer in layers:
-        if isinstance(layer, WhiteningLayer) and layer.whitening == "zca":
+        if isinstance(layer, WhiteningLayer) and layer.whitening in ZCA:
             size = layer.num_features // layer.groups
             if size > LARGEST_EIGEN:
                 return f"ZCA whitening of {size} channels waits for its eigenvalues"
