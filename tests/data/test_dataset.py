@@ -69,7 +69,7 @@ def test_digits_in_colour_have_three_equal_channels() -> None:
 
 @pytest.mark.parametrize("resolution", [0, -4, 16.0, "16"])
 def test_a_resolution_that_is_no_size_is_refused(resolution: object) -> None:
-    with pytest.raises(ValueError, match="resolution must be a positive whole number, got"):
+    with pytest.raises(ValueError, match="resolution must be a whole number from 1 to 4096, got"):
         load("digits", resolution=resolution)
 
 
