@@ -143,7 +143,7 @@ def open_pack(home: Path) -> Pack:
         contents = _Contents(**fields)
         images = _map(home / "images.u8", contents.image_crcs, torch.uint8).view(contents.shape)
         labels = _map(home / "labels.i64", contents.label_crcs, torch.int64) if contents.labelled else None
-    except (ValueError, TypeError, AttributeError, KeyError, RuntimeError, OSError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError, OSError) as error:
         raise DamagedPackError(f"the pack {home} is damaged: {error}") from error
     if labels is not None and len(labels) != len(images):
         raise DamagedPackError(f"the pack {home} is damaged: {len(labels)} labels for {len(images)} images")

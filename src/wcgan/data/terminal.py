@@ -1,6 +1,11 @@
 """Text from outside, made safe to print."""
 
 import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 # Control characters move the cursor and more. A lone surrogate, which stands for a byte of a file's name that is not
 # UTF-8, cannot be printed at all. Some format characters reverse the order of what follows them.
@@ -23,6 +28,13 @@ def printable(text: object) -> str:
 def printable_lines(text: str) -> str:
     """The same for a text of several lines, which it keeps."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def cells(values: Iterable[object]) -> "list[Text]":
+    """Names and values for a row of a Rich table, in which `[...]` is no markup."""
+    from rich.text import Text  # comes with the command line, not with the data
+
+    return [Text(printable(value)) for value in values]
 
 
 def shown(value: object) -> str:
