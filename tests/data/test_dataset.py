@@ -136,7 +136,9 @@ def test_a_folder_train_does_not_pass_for_cifar100(tmp_path: Path) -> None:
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == missing else find(name, *rest))
-    with pytest.raises(ImportError, match=r"^wcgan\.data needs NumPy, Pillow and PyYAML: pip install 'wcgan\[train\]'$"):
+    with pytest.raises(
+        ImportError, match=r"^wcgan\.data needs NumPy, Pillow and PyYAML: pip install 'wcgan\[train\]'$"
+    ):
         importlib.reload(wcgan.data)
 
 
