@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from wcgan.data.terminal import shown
 
 _ARRAY_MAKERS = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
+_BYTES_STATES = tuple((3, order, None, None, None, -1, -1, 0) for order in (b"|", "|"))
 _NAMES = (*_ARRAY_MAKERS, "numpy ndarray", "numpy dtype", "_codecs encode")
 
 
@@ -45,10 +46,17 @@ def read_batch(data: bytes) -> dict[str, Any]:
     """
     stack: list[Any] = []
     memory: dict[int, Any] = {}
+    frame_end = before = 0  # a frame holds whole instructions, and no other frame
     try:
-        for instruction, argument, _ in pickletools.genops(io.BytesIO(data)):
-            name = instruction.name
-            if name in _MEMORY:
+        for instruction, argument, place in pickletools.genops(io.BytesIO(data)):
+            name, start, before = instruction.name, before, place or 0
+            if start < frame_end < before:
+                raise IndexError
+            if name == "FRAME":
+                if before < frame_end or before + 9 + argument > len(data):  # 9 bytes are its own
+                    raise IndexError
+                frame_end = before + 9 + argument
+            elif name in _MEMORY:
                 _remember(stack, memory, name, argument)
             elif name == "STOP":
                 break
@@ -123,17 +131,14 @@ def _call(stack: list[Any], _: Any) -> None:
     name, arguments = _pop(stack, 2)
     if type(name) is not _Name or type(arguments) is not tuple or not isinstance(arguments[0], str | bytes):
         raise TypeError
-    if name in _ARRAY_MAKERS:
+    if name in _ARRAY_MAKERS and arguments[0] == "numpy ndarray" and arguments[1:] == ((0,), b"b"):
         stack.append(_Array())
-    elif name == "numpy dtype":
+    elif name == "numpy dtype" and arguments[1:] == (False, True):
         if arguments[0] not in (b"u1", "u1"):
             raise ValueError(f"it has an array of {shown(arguments[0])}, where a CIFAR file has unsigned bytes")
         stack.append(_Bytes())
-    elif name == "_codecs encode":  # how Python 3 writes bytes in an old protocol
-        text, encoding = arguments
-        if encoding != "latin1":
-            raise TypeError
-        stack.append(text.encode("latin1"))
+    elif name == "_codecs encode" and arguments[1:] == ("latin1",):  # how Python 3 writes bytes in an old protocol
+        stack.append(arguments[0].encode("latin1"))
     else:
         raise TypeError
 
@@ -142,15 +147,15 @@ def _fill(stack: list[Any], _: Any) -> None:
     """The state of an array or of its type."""
     made, state = _pop(stack, 2)
     if type(made) is _Array and made.pixels is None:
-        _, shape, kind, by_columns, content = state
-        if type(kind) is not _Bytes or by_columns or not isinstance(content, bytes):
+        version, shape, kind, by_columns, content = state
+        if version != 1 or type(kind) is not _Bytes or by_columns or not isinstance(content, bytes):
             raise TypeError
         if type(shape) is not tuple or len(shape) != 2 or not all(type(size) is int and size >= 0 for size in shape):
             raise TypeError
         if shape[0] * shape[1] != len(content):
             raise ValueError(f"it has {len(content)} bytes for an array of {shape[0]} x {shape[1]}")
         made.pixels = np.frombuffer(content, np.uint8).reshape(shape)
-    elif type(made) is not _Bytes:
+    elif type(made) is not _Bytes or state not in _BYTES_STATES:
         raise TypeError
     stack.append(made)
 
@@ -172,7 +177,6 @@ _AS_IT_IS = (
 )
 _STEPS: Mapping[str, Callable[[list[Any], Any], None]] = {
     "PROTO": lambda stack, argument: None,
-    "FRAME": lambda stack, argument: None,
     "MARK": lambda stack, argument: stack.append(_Mark()),
     "NONE": _push(lambda _: None),
     "NEWTRUE": _push(lambda _: True),
