@@ -16,7 +16,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
-from wcgan.data.terminal import printable_lines
+from wcgan.data.terminal import printable, printable_lines
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -43,7 +43,8 @@ class _Bar(Progress):
         self.bar.console.print(printable_lines(text), markup=False, emoji=False)
 
     def show(self, values: dict[str, float]) -> None:
-        self.bar.update(self.task, figures="  ".join(f"{name} {value:.3f}" for name, value in values.items()))
+        figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self.bar.update(self.task, figures=printable(figures))
 
     def advance(self, iteration: int) -> None:
         now = time.monotonic()
