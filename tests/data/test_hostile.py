@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -50,20 +51,20 @@ PICKLES = {
     "an array filled twice": (array_pickle(b"u1", more=b"(K\x01K\x00\x85NNNtb"), "damaged"),
     "an array over another's memory": (
         b"\x80\x02}(U\x04datacnumpy\nndarray\n(K\x08\x85U\x01O\x96" + struct.pack("<Q", 8) + b"\x41" * 8 + b"tRu.",
-        "instruction BYTEARRAY8",
+        "instruction b'.x96'",
     ),
-    "a buffer from outside": (b"\x80\x05\x97.", "instruction NEXT_BUFFER"),
+    "a buffer from outside": (b"\x80\x05\x97.", "instruction b'.x97'"),
     "an array by its type": (b"\x80\x02cnumpy\nndarray\n(K\x01\x85tR.", "damaged"),
-    "an array by its type's own maker": (b"\x80\x02cnumpy\nndarray\n(K\x01\x85t\x81.", "instruction NEWOBJ"),
+    "an array by its type's own maker": (b"\x80\x02cnumpy\nndarray\n(K\x01\x85t\x81.", "instruction b'.x81'"),
     "a call": (b"cos\nsystem\n(S'true'\ntR.", "asks for 'os system'"),
     "a call by the stack": (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "asks for 'os system'"),
     "a name that looks like another": (
         b"\x80\x02cnumpy.core.multiarray\nscalar\n.",
         "asks for 'numpy.core.multiarray scalar'",
     ),
-    "a class's instance": (b"(ios\nsystem\n.", "instruction INST"),
-    "a registered extension": (b"\x80\x02\x82\x01.", "instruction EXT1"),
-    "a reference to somewhere": (b"\x80\x02U\x01aQ.", "instruction BINPERSID"),
+    "a class's instance": (b"(ios\nsystem\n.", "instruction b'i'"),
+    "a registered extension": (b"\x80\x02\x82\x01.", "instruction b'.x82'"),
+    "a reference to somewhere": (b"\x80\x02U\x01aQ.", "instruction b'Q'"),
     "a place in memory of 32 GB": (b"\x80\x02}r\xff\xff\xff\x7f.", "no array of bytes"),
     "a string longer than the file": (b"\x80\x04\x8e" + struct.pack("<Q", 1 << 60) + b"x.", "cannot be unpickled"),
     "a frame longer than the file": (b"\x80\x04\x95" + struct.pack("<Q", 1 << 60) + b"}.", "damaged"),
@@ -194,21 +195,34 @@ def test_a_link_to_the_whole_disk_is_not_walked(tmp_path: Path) -> None:
     assert len(load(tmp_path / "data")) == 1
 
 
-def test_folders_nested_a_thousand_deep_are_read_or_refused(tmp_path: Path) -> None:
-    save(tmp_path / "data/a/0.png", random_images(1, 3, 8)[0])
-    here = os.getcwd()
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A folder with 1,500 others in each other; taken away step by step, as Python's own function cannot."""
+    save(tmp_path / "a/0.png", random_images(1, 3, 8)[0])
+    here, depth = os.getcwd(), 1500
+    os.chdir(tmp_path / "a")
     try:
-        os.chdir(tmp_path / "data/a")
-        for _ in range(1500):
+        for _ in range(depth):
             os.mkdir("d")
             os.chdir("d")
+        os.chdir(here)
+        yield tmp_path
+        os.chdir(tmp_path / "a")
+        for _ in range(depth):
+            os.chdir("d")
+        for _ in range(depth):
+            os.chdir("..")
+            os.rmdir("d")
     finally:
         os.chdir(here)
+
+
+def test_folders_nested_a_thousand_deep_are_read_or_refused(deep: Path) -> None:
     if sys.version_info >= (3, 12):
-        assert len(load(tmp_path / "data")) == 1
+        assert len(load(deep)) == 1
     else:
         with pytest.raises(ValueError, match="nested too deep"):
-            load(tmp_path / "data")
+            load(deep)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")

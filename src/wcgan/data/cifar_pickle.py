@@ -5,9 +5,8 @@ bytes. A machine for these alone has nothing that a file could turn against its 
 objects but its own, and no memory that the file does not fill.
 """
 
-import io
-import pickletools
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,27 +45,21 @@ def read_batch(data: bytes) -> dict[str, Any]:
     """
     stack: list[Any] = []
     memory: dict[int, Any] = {}
-    frame_end = before = 0  # a frame holds whole instructions, and no other frame
     try:
-        for instruction, argument, place in pickletools.genops(io.BytesIO(data)):
-            name, start, before = instruction.name, before, place or 0
-            if start < frame_end < before:
-                raise IndexError
-            if name == "FRAME":
-                if before < frame_end or before + 9 + argument > len(data):  # 9 bytes are its own
-                    raise IndexError
-                frame_end = before + 9 + argument
-            elif name in _MEMORY:
-                _remember(stack, memory, name, argument)
-            elif name == "STOP":
-                break
-            elif name in _STEPS:
-                _STEPS[name](stack, argument)
-            else:
-                raise ValueError(f"it has the instruction {name}, which no CIFAR file needs")
+        for code, argument in _instructions(data):
+            if code in _STEPS:
+                _STEPS[code](stack, argument)
+            elif code == b"\x94":
+                memory[len(memory)] = _top(stack)
+            elif code in (b"q", b"r"):
+                memory[argument] = _top(stack)
+            elif code in (b"h", b"j"):
+                stack.append(memory[argument])
         (content,) = stack
-    except (LookupError, TypeError, AttributeError) as error:  # instructions that do not fit together
-        raise ValueError(f"it is damaged ({type(error).__name__})") from None
+    except (LookupError, TypeError, ValueError, struct.error) as error:
+        if type(error) is ValueError and error.args:
+            raise
+        raise ValueError(f"it is damaged ({type(error).__name__})") from None  # instructions that do not fit together
     if not isinstance(content, dict):
         raise ValueError(f"it holds a {type(content).__name__.strip('_').lower()}, not the dictionary of a CIFAR file")
     return {
@@ -75,13 +68,37 @@ def read_batch(data: bytes) -> dict[str, Any]:
     }
 
 
-def _remember(stack: list[Any], memory: dict[int, Any], name: str, place: Any) -> None:
-    if name == "MEMOIZE":
-        memory[len(memory)] = stack[-1]
-    elif name.endswith("PUT"):
-        memory[place] = stack[-1]
-    else:
-        stack.append(memory[place])
+def _instructions(data: bytes) -> Iterator[tuple[bytes, Any]]:
+    """Each instruction up to the last with its argument."""
+    place = frame_end = 0
+    while True:
+        start, code = place, data[place : place + 1]
+        place += 1
+        argument: Any = None
+        if code in _NUMBERS:
+            (argument,) = struct.unpack_from(_NUMBERS[code], data, place)
+            place += struct.calcsize(_NUMBERS[code])
+        elif code in _STRINGS:
+            kind, to_value = _STRINGS[code]
+            (length,) = struct.unpack_from(kind, data, place)
+            place += struct.calcsize(kind) + length
+            if length < 0 or place > len(data):
+                raise IndexError
+            argument = to_value(data[place - length : place])
+        elif code == b"c":  # a name: two lines
+            place = data.index(b"\n", data.index(b"\n", place) + 1) + 1
+            argument = data[start + 1 : place - 1].decode("ascii").replace("\n", " ")
+        elif code == b".":
+            return
+        elif code not in _STEPS and code != b"\x94":
+            raise ValueError(f"it has the instruction {code!r}, which no CIFAR file needs")
+        if start < frame_end < place:  # a frame holds whole instructions, and no other frame
+            raise IndexError
+        if code == b"\x95":
+            if start < frame_end or place + argument > len(data):
+                raise IndexError
+            frame_end = place + argument
+        yield code, argument
 
 
 def _since_mark(stack: list[Any]) -> list[Any]:
@@ -93,10 +110,7 @@ def _since_mark(stack: list[Any]) -> list[Any]:
 
 def _last(count: int) -> Callable[[list[Any], Any], None]:
     def make_tuple(stack: list[Any], _: Any) -> None:
-        if len(stack) < count:
-            raise IndexError
-        found = tuple(stack[-count:])
-        stack[-count:] = [found]
+        stack.append(tuple(_pop(stack, count)))
 
     return make_tuple
 
@@ -117,7 +131,17 @@ def _to_dictionary(stack: list[Any], values: list[Any]) -> None:
 
 
 def _pop(stack: list[Any], count: int) -> list[Any]:
-    return [stack.pop() for _ in range(count)][::-1]
+    found = []
+    for _ in range(count):
+        found.append(_top(stack))
+        stack.pop()
+    return found[::-1]
+
+
+def _top(stack: list[Any]) -> Any:
+    if isinstance(stack[-1], _Mark):
+        raise IndexError
+    return stack[-1]
 
 
 def _name(stack: list[Any], name: Any) -> None:
@@ -129,7 +153,7 @@ def _name(stack: list[Any], name: Any) -> None:
 def _call(stack: list[Any], _: Any) -> None:
     """What each name makes of its arguments."""
     name, arguments = _pop(stack, 2)
-    if type(name) is not _Name or type(arguments) is not tuple or not isinstance(arguments[0], str | bytes):
+    if type(name) is not _Name or type(arguments) is not tuple or type(arguments[0]) not in (str, bytes, _Name):
         raise TypeError
     if name in _ARRAY_MAKERS and arguments[0] == "numpy ndarray" and arguments[1:] == ((0,), b"b"):
         stack.append(_Array())
@@ -160,42 +184,61 @@ def _fill(stack: list[Any], _: Any) -> None:
     stack.append(made)
 
 
+def _begin(stack: list[Any], protocol: int) -> None:
+    if protocol > 5:
+        raise TypeError
+
+
+def _nothing(stack: list[Any], _: Any) -> None:
+    pass
+
+
 def _push(value: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
     return lambda stack, argument: stack.append(value(argument))
 
 
-_MEMORY = {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET"}
-_AS_IT_IS = (
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINBYTES",
-    "SHORT_BINBYTES",
-    "BINBYTES8",
-)
-_STEPS: Mapping[str, Callable[[list[Any], Any], None]] = {
-    "PROTO": lambda stack, argument: None,
-    "MARK": lambda stack, argument: stack.append(_Mark()),
-    "NONE": _push(lambda _: None),
-    "NEWTRUE": _push(lambda _: True),
-    "NEWFALSE": _push(lambda _: False),
-    **dict.fromkeys(_AS_IT_IS, _push(lambda argument: argument)),
-    **dict.fromkeys(("BINSTRING", "SHORT_BINSTRING"), _push(lambda text: text.encode("latin1"))),  # Python 2's strings
-    "EMPTY_DICT": _push(lambda _: {}),
-    "EMPTY_LIST": _push(lambda _: []),
-    "EMPTY_TUPLE": _push(lambda _: ()),
-    "TUPLE": lambda stack, argument: stack.append(tuple(_since_mark(stack))),
-    "TUPLE1": _last(1),
-    "TUPLE2": _last(2),
-    "TUPLE3": _last(3),
-    "APPEND": lambda stack, argument: _to_list(stack, _pop(stack, 1)),
-    "APPENDS": lambda stack, argument: _to_list(stack, _since_mark(stack)),
-    "SETITEM": lambda stack, argument: _to_dictionary(stack, _pop(stack, 2)),
-    "SETITEMS": lambda stack, argument: _to_dictionary(stack, _since_mark(stack)),
-    "GLOBAL": _name,
-    "STACK_GLOBAL": lambda stack, argument: _name(stack, " ".join(_pop(stack, 2))),
-    "REDUCE": _call,
-    "BUILD": _fill,
+_as_it_is = _push(lambda argument: argument)
+# Instructions with a number: of the protocol, a value, a place in memory, or the length of a frame.
+_NUMBERS = {
+    b"\x80": "B",
+    b"K": "B",
+    b"M": "<H",
+    b"J": "<i",
+    b"q": "B",
+    b"h": "B",
+    b"r": "<I",
+    b"j": "<I",
+    b"\x95": "<Q",
+}
+# Those with a string: how its length is written, and what it becomes. Python 2's strings are bytes.
+_STRINGS: Mapping[bytes, tuple[str, Callable[[bytes], Any]]] = {
+    **{
+        code: (length, bytes)
+        for code, length in ((b"U", "B"), (b"T", "<i"), (b"C", "B"), (b"B", "<I"), (b"\x8e", "<Q"))
+    },
+    **{code: (length, bytes.decode) for code, length in ((b"\x8c", "B"), (b"X", "<I"))},
+}
+_STEPS: Mapping[bytes, Callable[[list[Any], Any], None]] = {
+    b"\x80": _begin,
+    b"\x95": _nothing,
+    **dict.fromkeys((b"K", b"M", b"J", *_STRINGS), _as_it_is),
+    b"(": lambda stack, _: stack.append(_Mark()),
+    b"N": _push(lambda _: None),
+    b"\x88": _push(lambda _: True),
+    b"\x89": _push(lambda _: False),
+    b"}": _push(lambda _: {}),
+    b"]": _push(lambda _: []),
+    b")": _push(lambda _: ()),
+    b"t": lambda stack, _: stack.append(tuple(_since_mark(stack))),
+    b"\x85": _last(1),
+    b"\x86": _last(2),
+    b"\x87": _last(3),
+    b"a": lambda stack, _: _to_list(stack, _pop(stack, 1)),
+    b"e": lambda stack, _: _to_list(stack, _since_mark(stack)),
+    b"s": lambda stack, _: _to_dictionary(stack, _pop(stack, 2)),
+    b"u": lambda stack, _: _to_dictionary(stack, _since_mark(stack)),
+    b"c": _name,
+    b"\x93": lambda stack, _: _name(stack, " ".join(_pop(stack, 2))),
+    b"R": _call,
+    b"b": _fill,
 }
