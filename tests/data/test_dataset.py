@@ -69,7 +69,7 @@ def test_digits_in_colour_have_three_equal_channels() -> None:
 
 @pytest.mark.parametrize("resolution", [0, -4, 16.0, "16"])
 def test_a_resolution_that_is_no_size_is_refused(resolution: object) -> None:
-    with pytest.raises(ValueError, match="resolution must be a positive whole number, got"):
+    with pytest.raises(ValueError, match="resolution must be a whole number from 1 to 4096, got"):
         load("digits", resolution=resolution)
 
 
@@ -136,7 +136,9 @@ def test_a_folder_train_does_not_pass_for_cifar100(tmp_path: Path) -> None:
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == missing else find(name, *rest))
-    with pytest.raises(ImportError, match=r"^wcgan\.data needs NumPy and Pillow: pip install 'wcgan\[train\]'$"):
+    with pytest.raises(
+        ImportError, match=r"^wcgan\.data needs NumPy, Pillow and PyYAML: pip install 'wcgan\[train\]'$"
+    ):
         importlib.reload(wcgan.data)
 
 

@@ -121,7 +121,7 @@ class Trap:
 def test_a_pickle_that_would_run_code_is_refused_and_runs_none(tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     (tmp_path / "batch").write_bytes(pickle.dumps({"data": Trap(sprung)}))
-    with pytest.raises(ValueError, match=r"cannot be unpickled \(it asks for posix.mkdir"):
+    with pytest.raises(ValueError, match=r"cannot be unpickled \(it asks for 'posix mkdir'"):
         read_cifar_pickle(tmp_path / "batch", 10, None)
     assert not sprung.exists()
 
@@ -132,7 +132,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_none(tmp_path: Path) -
         (b"", "cannot be unpickled"),
         (pickle.dumps([1, 2]), "holds a list"),
         (pickle.dumps({"labels": [1]}), "no array of bytes"),
-        (pickle.dumps({"data": np.zeros((1, 3072)), "labels": [1]}), "no array of bytes"),
+        (pickle.dumps({"data": np.zeros((1, 3072)), "labels": [1]}), "an array of 'f8', where"),
         (pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": ["x"]}), "no list of labels"),
         (pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [10]}), "label 10, where 10 classes"),
         (pickle.dumps({"data": np.zeros((1, 3072), np.uint8), "labels": [1, 2]}), "2 labels for 1 images"),

@@ -9,6 +9,8 @@ from wcgan._version import __version__
 try:
     import typer
     from rich.console import Console
+
+    from wcgan.data.terminal import printable_lines
 except ImportError:
     sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
 
@@ -52,8 +54,8 @@ def say_end(command: str, outcome: "Outcome", planned: int, folder: Path) -> boo
 
 
 def say(text: str, console: Console = out) -> None:
-    """A line as it is, however long."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    """A line as it is, however long, but for characters that would command the terminal."""
+    console.print(printable_lines(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def words(text: str) -> list[str]:

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
+from rich.text import Text
 
 from wcgan.cli.app import Settings, app, out, say, words
+from wcgan.data.terminal import cells, printable
 
 
 @app.command()
@@ -55,9 +57,9 @@ def evaluate(
     if not measured.first_process:
         return
     heads, rows, (protocol, *facts) = scores_to_rows(measured.scores)
-    table = Table(*(Column(name, overflow="fold") for name in heads))
+    table = Table(*(Column(name, overflow="fold") for name in cells(heads)))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*cells(row))
     say(protocol)
     out.print(table)
     for line in (*facts, *measured.notes):
@@ -80,10 +82,12 @@ def compare(
 
     runs = [run for folder in runs for run in folder_to_runs(folder)]
     heads, rows, protocols = runs_to_rows(read_runs(runs))
-    columns = [Column(name.replace("(", "\n("), overflow="fold", no_wrap="(" in name) for name in heads]
+    columns = [
+        Column(Text(printable(name).replace("(", "\n(")), overflow="fold", no_wrap="(" in name) for name in heads
+    ]
     table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*cells(row))
     out.print(table)
     for line in protocols:
         say(line)

@@ -8,6 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from wcgan.cli.app import app, out, say
+from wcgan.data.terminal import cells
 
 study = typer.Typer(help="A preference study: which of two looks more realistic?", no_args_is_help=True)
 app.add_typer(study, name="study")
@@ -120,7 +121,7 @@ def study_report(
     rows, page, values = write_study_report(folder, target, database, most_failed)
     table = Table(show_header=False, box=SIMPLE_HEAD, show_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*cells(row))
     out.print(table)
     for file in (page, values):
         say(f"report: {file}")

@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
-if find_spec("numpy") is None or find_spec("PIL") is None:
-    raise ImportError("wcgan.data needs NumPy and Pillow: pip install 'wcgan[train]'")
+if any(find_spec(package) is None for package in ("numpy", "PIL", "yaml")):
+    raise ImportError("wcgan.data needs NumPy, Pillow and PyYAML: pip install 'wcgan[train]'")
 
 from wcgan.data.dataset import Dataset, Status, describe, load, names, splits
 from wcgan.data.fetch import download

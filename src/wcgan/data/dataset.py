@@ -16,9 +16,11 @@ from wcgan.data.imagenet import imagenet_to_recipe
 from wcgan.data.pack import Pack, open_or_write
 from wcgan.data.recipe import Progress
 from wcgan.data.sources import SOURCES, data_folder
+from wcgan.data.terminal import printable, shown
 
 _log = logging.getLogger(__name__)
 _NAMED_WHEN_SKIPPED = 5
+MOST_RESOLUTION = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +119,8 @@ def load(
         >>> digits.images.shape, digits.classes[:3]
         (torch.Size([1438, 1, 16, 16]), ('0', '1', '2'))
     """
-    if resolution is not None and (not isinstance(resolution, int) or resolution < 1):
-        raise ValueError(f"resolution must be a positive whole number, got {resolution!r}")
+    if resolution is not None and (not isinstance(resolution, int) or not 1 <= resolution <= MOST_RESOLUTION):
+        raise ValueError(f"resolution must be a whole number from 1 to {MOST_RESOLUTION}, got {shown(resolution)}")
     if channels not in (None, 1, 3):
         raise ValueError(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
     if name_or_folder in SOURCES:
@@ -130,10 +132,10 @@ def load(
         recipe = folder_to_recipe(images, split, resolution, channels, progress)
         pack = open_or_write(recipe, f"{name}-{split}", strict, progress)
     if pack.skipped:
-        listed = ", ".join(pack.skipped[:_NAMED_WHEN_SKIPPED])
+        listed = ", ".join(map(printable, pack.skipped[:_NAMED_WHEN_SKIPPED]))
         more = len(pack.skipped) - _NAMED_WHEN_SKIPPED
         listed += f" and {more} more" if more > 0 else ""
-        unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {name}"
+        unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {printable(name)}"
         if strict:
             raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
         _log.warning("skipped %s that cannot be read: %s", unreadable, listed)

@@ -4,6 +4,7 @@ Threads, not processes: Pillow decodes and resizes without holding the interpret
 between processes, and a script needs no `if __name__ == "__main__"`.
 """
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from wcgan.data.fit import fit_image
+from wcgan.data.reading import open_file
 from wcgan.data.recipe import Chunk
 
 T = TypeVar("T")
@@ -24,6 +26,10 @@ _GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"
 _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange width and height
 _ORIENTATION = 0x0112
 _CHUNK_BYTES, _MOST_IN_CHUNK = 8 << 20, 64
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # whatever a file is called; Pillow would hand others to programs
+MOST_PIXELS = 1 << 26  # of an image: 8192 x 8192. A small file can hold one that fills the memory.
+_MOST_BYTES = 1 << 29  # of an image's file: as many pixels, not compressed
+_ROWS = 256  # of a 16-bit image, scaled at once
 
 
 class Shape(NamedTuple):
@@ -36,7 +42,7 @@ class Shape(NamedTuple):
 
 def read_shape(path: Path, upright: bool = True) -> Shape:
     """Opens a file as far as its header."""
-    with Image.open(path) as image:
+    with open_image(path) as image:
         width, height = image.size
         if upright and _orientation(image) in _SIDEWAYS:
             width, height = height, width
@@ -54,7 +60,7 @@ def decode(path: Path, resolution: int | None, channels: int, upright: bool = Tr
         channels: 1 or 3.
         upright: turn the image as its EXIF orientation says.
     """
-    with Image.open(path) as opened:
+    with open_image(path) as opened:
         image: Image.Image = opened
         if resolution is not None:  # JPEG can shrink by 2, 4 or 8 as it decodes; stay at twice the size, or above
             opened.draft(None, (2 * resolution, 2 * resolution))
@@ -65,6 +71,21 @@ def decode(path: Path, resolution: int | None, channels: int, upright: bool = Tr
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 
+@contextlib.contextmanager
+def open_image(path: Path) -> Iterator[Image.Image]:
+    """An image whose header has been read and whose pixels have not.
+
+    Raises:
+        ValueError: for anything but a regular file, and for an image of more than `MOST_PIXELS`.
+    """
+    with open_file(path, _MOST_BYTES) as file, Image.open(file, formats=_FORMATS) as image:
+        width, height = image.size
+        if width * height > MOST_PIXELS:
+            most = MOST_PIXELS // 10**6
+            raise ValueError(f"it has {width * height / 1e6:,.0f} megapixels, and at most {most} are decoded")
+        yield image
+
+
 def _orientation(image: Image.Image) -> int:
     # Asked of a PNG without it, Pillow would decode the whole image to look behind it.
     return image.getexif().get(_ORIENTATION, 1) if "exif" in image.info else 1
@@ -72,8 +93,12 @@ def _orientation(image: Image.Image) -> int:
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
     if image.mode == "F" or image.mode.startswith("I"):  # 16 bits; Pillow would clip them to 8
-        scaled = np.rint(np.asarray(image).astype(np.float64) * (255 / 65535)).clip(0, 255)
-        image = Image.fromarray(scaled.astype(np.uint8))
+        deep = np.asarray(image)
+        scaled = np.empty(deep.shape, np.uint8)
+        for start in range(0, len(deep), _ROWS):  # in float64 all at once would take eight times the memory
+            rows = slice(start, start + _ROWS)
+            scaled[rows] = np.rint(deep[rows].astype(np.float64) * (255 / 65535)).clip(0, 255)
+        image = Image.fromarray(scaled)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
@@ -154,5 +179,7 @@ def _decode_chunk(
 
 def reason(error: Exception) -> str:
     """An error in one line, without the path that the caller names."""
+    if isinstance(error, OSError) and error.strerror:  # from the system
+        return error.strerror.lower()
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return "not an image" if text.startswith("cannot identify image file") else text

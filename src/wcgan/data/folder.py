@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from wcgan.data.decode import Shape, decode_all, in_parallel, read_shape
 from wcgan.data.recipe import Chunk, Progress, Recipe
+from wcgan.data.terminal import printable
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
@@ -66,12 +67,12 @@ def list_classes(folder: Path) -> tuple[list[str], NDArray[np.int64] | None, tup
     """Image files relative to `folder`, their labels (None without class folders) and the classes' names.
 
     A class is a sub-folder, with all images at any depth below it. Classes are in the order of their names, or of their
-    numbers if every name is one.
+    numbers if every name is one. A file that is no image is listed too, and named when it cannot be decoded.
     """
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != "__MACOSX"]
-        loose = sorted(entry.name for entry in visible if entry.is_file() and is_image(entry.name))
-        classes = sorted(entry.name for entry in visible if entry.is_dir())
+        classes = sorted(entry.name for entry in visible if os.path.isdir(entry))
+        loose = sorted(entry.name for entry in visible if is_image(entry.name) and entry.name not in classes)
     if not classes:
         if not loose:
             raise ValueError(f"{folder} holds no images; it needs files that end in {', '.join(EXTENSIONS)}")
@@ -91,22 +92,35 @@ def list_classes(folder: Path) -> tuple[list[str], NDArray[np.int64] | None, tup
             raise ValueError(f"{folder / name} holds no images; each sub-folder is a class, so fill it or remove it")
         files.extend(found)
         counts.append(len(found))
-    return files, np.repeat(np.arange(len(classes)), counts), tuple(classes)
+    return files, np.repeat(np.arange(len(classes)), counts), tuple(map(printable, classes))
 
 
 def list_images(root: Path, below: str) -> list[str]:
-    """Images at any depth under root/below, as sorted paths relative to `root`; links are followed, once."""
+    """Images at any depth under root/below, as sorted paths relative to `root`.
+
+    Links are followed, once, and none to a folder above: that would list the whole disk.
+
+    Raises:
+        OSError: if a folder cannot be listed.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error
+
     found: list[str] = []
-    seen: set[tuple[int, int]] = set()
-    for parent, folders, names in os.walk(root / below, followlinks=True):
-        stat = os.stat(parent)
-        if (stat.st_dev, stat.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((stat.st_dev, stat.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        relative = os.path.relpath(parent, root)
-        found.extend(os.path.join(relative, name) for name in names if is_image(name))
+    seen = {(stat.st_dev, stat.st_ino) for stat in map(os.stat, (root.resolve(), *root.resolve().parents))}
+    try:
+        for parent, folders, names in os.walk(root / below, onerror=refuse, followlinks=True):
+            stat = os.stat(parent)
+            if (stat.st_dev, stat.st_ino) in seen:
+                folders.clear()
+                continue
+            seen.add((stat.st_dev, stat.st_ino))
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            relative = os.path.relpath(parent, root)
+            found.extend(os.path.join(relative, name) for name in names if is_image(name))
+    except RecursionError:
+        raise ValueError(f"{root / below} has folders nested too deep to be listed") from None
     return sorted(found)
 
 

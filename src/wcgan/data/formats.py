@@ -2,39 +2,45 @@
 
 import gzip
 import hashlib
-import io
 import math
-import pickle
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wcgan.data.cifar_pickle import read_batch
+from wcgan.data.reading import open_file
+
 Images = NDArray[np.uint8]  # (N, C, H, W)
 Labels = NDArray[np.int64]  # (N,)
 
 _IDX_DIMENSIONS = {0x0801: 1, 0x0803: 3}  # magic number of unsigned bytes -> dimensions
+_MNIST_SIDE = 28
 _CIFAR_PIXELS = 3 * 32 * 32
 _STL10_PIXELS = 3 * 96 * 96
+_MOST_UNPACKED = 1 << 28  # bytes; five times MNIST
 
 
 def read_file(path: Path, checksum: str | None = None) -> NDArray[np.uint8]:
-    """A file's bytes, mapped from disk, or decompressed if its name ends in .gz.
+    """A file's bytes, mapped from disk, or decompressed, within bounds, if its name ends in .gz.
 
     Args:
         path: the file.
         checksum: "algorithm:digest" that the bytes must have; None to take them as they are.
     """
-    if path.suffix == ".gz":
-        try:
-            data = np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path} is not a whole gzip file ({error}); get it again") from error
-    else:
-        data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+    with open_file(path) as file:
+        if path.suffix == ".gz":
+            try:
+                data = np.frombuffer(gzip.GzipFile(fileobj=file).read(_MOST_UNPACKED + 1), np.uint8)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise ValueError(f"{path} is not a whole gzip file ({error}); get it again") from error
+            if len(data) > _MOST_UNPACKED:
+                raise ValueError(f"{path} unpacks to more than {_MOST_UNPACKED:,} bytes; get it again")
+        else:
+            data = np.memmap(file, np.uint8, "r") if file.seek(0, 2) else np.empty(0, np.uint8)
     if checksum is not None:
         algorithm, expected = checksum.split(":")
         found = hashlib.new(algorithm, data.data, usedforsecurity=False).hexdigest()
@@ -64,6 +70,9 @@ def read_idx(path: Path, dimensions: int, checksum: str | None = None) -> NDArra
 def read_mnist(images: Path, labels: Path, checksums: Mapping[str, str]) -> tuple[Images, Labels]:
     """A pair of idx files, plain or gzipped -> (N, 1, H, W) and (N,)."""
     pixels = read_idx(images, 3, checksums.get(images.name.removesuffix(".gz")))[:, None]
+    if len(pixels) == 0 or pixels.shape[2:] != (_MNIST_SIDE, _MNIST_SIDE):
+        count, _, height, width = pixels.shape
+        raise ValueError(f"{images} has {count} images of {width}x{height}, where MNIST's are 28x28; get it again")
     values = read_idx(labels, 1, checksums.get(labels.name.removesuffix(".gz")))
     return pixels, check_labels(values, len(pixels), 10, labels)
 
@@ -81,9 +90,13 @@ def read_cifar_binary(path: Path, classes: int, label_bytes: int, checksum: str 
 
 def read_cifar_pickle(path: Path, classes: int, checksum: str | None) -> tuple[Images, Labels]:
     """The "python version": a pickled dictionary of `data` (N, 3072) and `labels` or `fine_labels`."""
-    content = _ArrayUnpickler.read(read_file(path, checksum).tobytes(), path)
+    data = read_file(path, checksum).tobytes()
+    try:
+        content = read_batch(data)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be unpickled ({error}); get it again") from None
     pixels, labels = content.get("data"), content.get("fine_labels", content.get("labels"))
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (_CIFAR_PIXELS,):
+    if not isinstance(pixels, np.ndarray) or len(pixels) == 0 or pixels.shape[1:] != (_CIFAR_PIXELS,):
         raise ValueError(f"{path} holds no array of bytes (N, {_CIFAR_PIXELS}) under 'data'; get it again")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise ValueError(f"{path} holds no list of labels; get it again")
@@ -114,30 +127,3 @@ def check_labels(labels: NDArray[Any], count: int, classes: int, path: Path) -> 
             "get it again"
         )
     return labels
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles dictionaries, lists, numbers, strings and arrays; refuses everything else, so that no code runs."""
-
-    _ALLOWED: Mapping[tuple[str, str], Callable[..., Any]] = {
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],  # type: ignore[dict-item]
-        ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],  # type: ignore[dict-item]
-        ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no image file needs")
-        return self._ALLOWED[module, name]
-
-    @classmethod
-    def read(cls, data: bytes, path: Path) -> dict[str, Any]:
-        try:
-            content = cls(io.BytesIO(data), encoding="bytes").load()
-        except Exception as error:  # a damaged pickle can raise anything
-            raise ValueError(f"{path} cannot be unpickled ({error}); get it again") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"{path} holds a {type(content).__name__}, not a CIFAR batch's dictionary; get it again")
-        return {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}

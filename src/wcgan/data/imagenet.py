@@ -4,19 +4,24 @@ Split `test` is their validation set; `unlabeled` is Tiny ImageNet's test set, w
 """
 
 import csv
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
-from wcgan.data.decode import decode_all
+from wcgan.data.decode import decode_all, reason
 from wcgan.data.folder import list_images
+from wcgan.data.reading import read_bytes, read_text
 from wcgan.data.recipe import Recipe
 from wcgan.data.sources import Source
+from wcgan.data.terminal import printable, shown
 
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
+_MOST_LISTED = 1 << 26  # bytes of a publisher's list; the largest has a third of it
 
 
 def imagenet_to_recipe(
@@ -38,6 +43,7 @@ def imagenet_to_recipe(
     """
     tiny = source.name == "tiny-imagenet"
     wnids = _lines(folder / "wnids.txt") if tiny else _folder_names(folder / "train")
+    _require_names(wnids, folder / "wnids.txt")
     pairs: list[tuple[str, str]]
     read_too: list[Path] = []
     if split == "unlabeled":
@@ -52,7 +58,7 @@ def imagenet_to_recipe(
     labelled = split != "unlabeled"
     unknown = next((wnid for _, wnid in pairs if labelled and wnid not in index), None)
     if unknown is not None:
-        raise ValueError(f"{source.name} {split} in {folder} has class {unknown}, which its training set has not")
+        raise ValueError(f"{source.name} {split} in {folder} has class {unknown[:40]}, which its training set has not")
     if verify and (len(wnids), len(pairs)) != (source.class_count, source.counts[split]):
         raise ValueError(
             f"{source.name} {split} in {folder} has {len(pairs):,} images of {len(wnids):,} classes where the official "
@@ -79,6 +85,7 @@ def _tiny_validation(folder: Path) -> tuple[list[tuple[str, str]], list[Path]]:
     short = next((row for row in rows if len(row) < 2), None)
     if short is not None:
         raise ValueError(f"{annotations} has a line {short[0]!r} without a class; unpack it again")
+    _require_names((row[0] for row in rows), annotations)
     return [(f"val/images/{row[0]}", row[1]) for row in rows], [annotations]
 
 
@@ -93,15 +100,18 @@ def _validation(folder: Path, wnids: Sequence[str]) -> tuple[list[tuple[str, str
     truth = _beside(folder, f"{_DEVKIT}/ILSVRC2012_validation_ground_truth.txt")
     synsets = _beside(folder, f"{_DEVKIT}/meta.mat")
     if truth is not None and synsets is not None:
-        numbers = {number: wnid for number, wnid, _ in _devkit_synsets(synsets)}
-        values = [numbers.get(int(line), line) for line in _lines(truth)]
+        numbers = {str(number): wnid for number, wnid, _ in _devkit_synsets(synsets)}
+        values = [numbers.get(line.strip(), line) for line in _lines(truth)]
         if len(values) != len(files):
             raise ValueError(f"{folder / 'val'} has {len(files):,} images where {truth} has {len(values):,} classes")
         return list(zip(files, values, strict=True)), [truth, synsets]
     solution = _beside(folder, "LOC_val_solution.csv")
     if solution is not None:
-        with solution.open(newline="") as file:
-            found = {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
+        try:
+            rows = csv.DictReader(_lines(solution))
+            found = {row["ImageId"]: row["PredictionString"].split()[0] for row in rows}
+        except (LookupError, AttributeError, csv.Error):
+            raise ValueError(f"{solution} lacks ImageId or PredictionString in a row; get it again") from None
         missing = next((name for name in files if Path(name).stem not in found), None)
         if missing is not None:
             raise ValueError(f"{solution} does not name the class of {missing}")
@@ -126,14 +136,18 @@ def _class_names(wnids: Sequence[str], words: Mapping[str, str]) -> tuple[str, .
     """The first of each class's words; with its identifier where two classes have the same."""
     names = [words.get(wnid, wnid).split(",")[0].strip() for wnid in wnids]
     times = Counter(names)
-    return tuple(name if times[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids, strict=True))
+    pairs = zip(names, wnids, strict=True)
+    return tuple(printable(name if times[name] == 1 else f"{name} ({wnid})") for name, wnid in pairs)
 
 
 def _devkit_synsets(path: Path) -> Iterable[tuple[int, str, str]]:
     from scipy import io  # type: ignore[import-untyped]  # comes with scikit-learn
 
-    synsets = io.loadmat(path, squeeze_me=True)["synsets"]
-    return [(int(s["ILSVRC2012_ID"]), str(s["WNID"]), str(s["words"])) for s in np.atleast_1d(synsets)]
+    try:
+        synsets = io.loadmat(BytesIO(read_bytes(path, _MOST_LISTED)), squeeze_me=True)["synsets"]
+        return [(int(s["ILSVRC2012_ID"]), str(s["WNID"]), str(s["words"])) for s in np.atleast_1d(synsets)]
+    except Exception as error:  # a damaged file can make SciPy raise anything
+        raise ValueError(f"{path} is not the publisher's list of classes ({reason(error)}); get it again") from None
 
 
 def _beside(folder: Path, name: str) -> Path | None:
@@ -148,4 +162,11 @@ def _folder_names(folder: Path) -> list[str]:
 def _lines(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"{path.parent} lacks {path.name}; unpack the dataset again")
-    return [line for line in path.read_text().splitlines() if line.strip()]
+    return [line for line in read_text(path, _MOST_LISTED).splitlines() if line.strip()]
+
+
+def _require_names(names: Iterable[str], file: Path) -> None:
+    """Raises ValueError for what would lead out of the folder that it is a name in."""
+    wrong = next((name for name in names if name in (".", "..") or "/" in name or os.sep in name or "\0" in name), None)
+    if wrong is not None:
+        raise ValueError(f"{file} has {shown(wrong)} where a name in a folder stands; unpack the dataset again")

@@ -1,7 +1,7 @@
 """Decoded images on disk, memory-mapped: written once, atomically, and checked whenever opened.
 
 A pack is a folder: `images.u8` ((N, C, H, W), row-major), `labels.i64` ((N,), absent without labels) and `pack.json`,
-which holds the shape, the classes, the fingerprint, the broken files and a CRC of each block.
+which holds the shape, the classes, the fingerprint, the broken files, a CRC of each block and one of all this.
 """
 
 import contextlib
@@ -27,11 +27,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wcgan.data.lock import locked
+from wcgan.data.reading import parse_json, read_bytes
 from wcgan.data.recipe import Progress, Recipe, recipe_to_key, recipe_to_slot
 from wcgan.data.writing import sync_folder
 
 _log = logging.getLogger(__name__)
 _BLOCK = 4 << 20  # bytes under one CRC
+_MOST_CONTENTS = 1 << 30  # bytes of pack.json, which names every broken file
 _MOST_BLOCKS_CHECKED = 64  # all of a pack up to 256 MiB; of a larger one this many, from the first to the last
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python names it from 3.13
 
@@ -129,14 +131,19 @@ def open_pack(home: Path) -> Pack:
         FileNotFoundError: if there is none.
         DamagedPackError: if a file is missing, cut short, or fails its CRC.
     """
-    text = (home / "pack.json").read_bytes()
     try:
-        fields: dict[str, Any] = json.loads(text)
+        text = read_bytes(home / "pack.json", _MOST_CONTENTS)
+    except ValueError as error:
+        raise DamagedPackError(f"the pack {home} is damaged: {error}") from error
+    try:
+        fields: dict[str, Any] = parse_json(text)
+        if fields.pop("crc") != _crc(fields):
+            raise ValueError("pack.json fails its CRC")
         fields = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
         contents = _Contents(**fields)
         images = _map(home / "images.u8", contents.image_crcs, torch.uint8).view(contents.shape)
         labels = _map(home / "labels.i64", contents.label_crcs, torch.int64) if contents.labelled else None
-    except (ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError, OSError) as error:
         raise DamagedPackError(f"the pack {home} is damaged: {error}") from error
     if labels is not None and len(labels) != len(images):
         raise DamagedPackError(f"the pack {home} is damaged: {len(labels)} labels for {len(images)} images")
@@ -221,7 +228,8 @@ def _write(recipe: Recipe, part: Path, strict: bool, progress: Progress | None) 
                 labels.append(chunk.labels)
             report(what, seen, recipe.count)
         if not shape:
-            raise ValueError(f"no image in {recipe.root} can be read, of {recipe.count}; the first is {skipped[0]}")
+            first = f"; the first is {skipped[0]}" if skipped else ""
+            raise ValueError(f"no image in {recipe.root} can be read, of {recipe.count}{first}")
         with _saying_what_to_do(part.parent):
             image_crcs = image_writer.finish()
     label_bytes = np.concatenate(labels).astype("<i8").tobytes() if labels else b""
@@ -236,9 +244,13 @@ def _write(recipe: Recipe, part: Path, strict: bool, progress: Progress | None) 
                 label_crcs = label_writer.finish()
         contents = _Contents(shape, bool(labels), recipe.classes, fingerprint, tuple(skipped), image_crcs, label_crcs)
         with (part / "pack.json").open("w") as json_file:
-            json.dump(asdict(contents), json_file)
+            json.dump(asdict(contents) | {"crc": _crc(asdict(contents))}, json_file)
             json_file.flush()
             os.fsync(json_file.fileno())
+
+
+def _crc(fields: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields).encode())
 
 
 def _new_part(home: Path) -> Path:

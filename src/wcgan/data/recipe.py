@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
-_FORMAT = 1  # of the packs: a higher number leaves those of an earlier version unread
+_FORMAT = 2  # of the packs: a higher number leaves those of an earlier version unread
 _CLOCK_TICK = 0.05  # seconds; a file written again within a file system's tick keeps its time stamp
 
 
@@ -61,7 +61,11 @@ def recipe_to_key(recipe: Recipe) -> str:
     digest.update(json.dumps(recipe.classes).encode())
     root, newest = os.fspath(recipe.root), 0
     for name in recipe.files:
-        stat = os.stat(os.path.join(root, name))  # an absolute name stands for itself
+        try:
+            stat = os.stat(os.path.join(root, name))  # an absolute name stands for itself
+        except OSError as error:  # a link that leads nowhere: whoever reads it says so
+            digest.update(os.fsencode(name) + b"\0%d\n" % (error.errno or 0))
+            continue
         newest = max(newest, stat.st_mtime_ns, stat.st_ctime_ns)
         digest.update(os.fsencode(name) + b"\0%d %d %d\n" % (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     if abs(time.time() - newest / 1e9) < _CLOCK_TICK:

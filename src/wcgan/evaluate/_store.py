@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from wcgan.data.pack import cache_folder
+from wcgan.data.reading import parse_json, read_bytes
 from wcgan.data.writing import write_atomically
 
 try:
@@ -26,7 +27,7 @@ def load(kind: str, name: str, cache: Path | None = None) -> tuple[dict[str, Ten
     """The tensors and the record stored under a name; None where there are none, or where a file is damaged."""
     weights_file, record_file = _files(kind, name, cache)
     try:
-        record = json.loads(record_file.read_text(encoding="utf-8"))
+        record = parse_json(read_bytes(record_file))
         weights = read_tensors(weights_file)
     except (OSError, ValueError):
         return None

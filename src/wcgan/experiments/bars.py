@@ -19,6 +19,7 @@ from rich.progress import (
 )
 
 from wcgan.data import Progress as Report
+from wcgan.data.terminal import printable
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -30,13 +31,13 @@ def progress_bars() -> Iterator[Report]:
     if not console.is_terminal:
         yield _lines()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
+                tasks[what] = bars.add_task(printable(what), total=total)
             bars.update(tasks[what], completed=done)
 
         yield report
@@ -49,6 +50,6 @@ def _lines() -> Report:
         nonlocal last
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            print(f"{what}: {done:,} of {total:,}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"{printable(what)}: {done:,} of {total:,}", file=sys.stderr, flush=True)  # noqa: T201
 
     return report

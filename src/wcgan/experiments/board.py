@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Column, Table
 
+from wcgan.data.terminal import cells, printable
 from wcgan.experiments.tables import PlannedRun
 
 Show = Callable[[PlannedRun, str, str], None]
@@ -50,7 +51,8 @@ def _lines() -> Show:
             if state == "failed":  # for one reason, perhaps, that all runs share
                 words = "" if words in said else words
                 said.add(words)
-            print(f"{run.name}: {state}{f' ({words})' if words else ''}", file=sys.stderr, flush=True)  # noqa: T201
+            line = printable(f"{run.name}: {state}{f' ({words})' if words else ''}")
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
 
     return show
 
@@ -58,5 +60,5 @@ def _lines() -> Show:
 def _table(runs: Iterable[tuple[PlannedRun, str, str]]) -> Table:
     table = Table(*(Column(name, overflow="fold") for name in ("row", "seed", "state", "")))
     for run, state, words in sorted(runs, key=lambda each: _ORDER.index(each[1])):
-        table.add_row(run.row.preset, str(run.seed), state, words)
+        table.add_row(*cells((run.row.preset, run.seed, state, words)))
     return table

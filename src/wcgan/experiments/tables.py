@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
+from wcgan.data.reading import parse_json, read_bytes
 from wcgan.data.writing import write_atomically
 from wcgan.experiments.kinds import RunConfig, check_run, find_preset, shorten, with_train
 from wcgan.experiments.paper import TABLES, Row, Table, figures_of
@@ -211,7 +212,7 @@ def read_options(folder: Path) -> tuple[float, tuple[str, ...]]:
     if not _options(folder).is_file():
         return 1.0, ()
     try:
-        options = json.loads(_options(folder).read_text(encoding="utf-8"))
+        options = parse_json(read_bytes(_options(folder)))
         return float(options["scale"]), tuple(map(str, options["set"]))
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{_options(folder)} is damaged: delete it, and give --scale and --set again") from None

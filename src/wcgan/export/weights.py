@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from wcgan.data import Progress
+from wcgan.data.reading import parse_json, read_bytes
 from wcgan.nets import Generator, GeneratorConfig, build_generator
 from wcgan.train import Run, Sampler
 
@@ -35,10 +37,14 @@ def read_weights(folder: Path) -> Generator:
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} holds no generator: it has no {name}")
-    network = build_generator(GeneratorConfig(**json.loads((folder / CONFIG).read_text(encoding="utf-8"))))
+    try:
+        config = GeneratorConfig(**parse_json(read_bytes(folder / CONFIG)))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{folder / CONFIG} describes no generator: {error}") from None
+    network = build_generator(config)
     try:
         network.load_state_dict(load_file(folder / WEIGHTS))
-    except RuntimeError:
+    except (RuntimeError, SafetensorError):
         raise ValueError(f"{folder}: {WEIGHTS} does not fit {CONFIG}") from None
     return network.requires_grad_(False).eval()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ OPTIONS = ("eps", "momentum", "track_running_stats", "groups", "iterations", "in
 CONDITIONAL_OPTIONS = ("class_bias",)
 SOFT_OPTIONS = ("dictionary", "normalize_assignment")
 ZCA_OPTIONS = ("whitening",)
+MOST, MOST_WIDTHS, MOST_WEIGHTS = 1 << 16, 12, 2e9  # of any number, of a network's blocks, and of its weights
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class GeneratorConfig:
         _check_choice(self, "kind", KINDS)
         _check_positive(self, "base", "noise", "channels")
         _check_classes(self)
+        _check_size(self, (self.noise * self.base, *self.widths))
         _check_choice(self, "normalization", tuple(VARIANTS))
         if self.last_normalization is not None:
             _check_choice(self, "last_normalization", tuple(VARIANTS))
@@ -143,6 +146,7 @@ class DiscriminatorConfig:
         _check_choice(self, "embedding_init", EMBEDDING_INITS)
         _check_positive(self, "channels", "resolution")
         _check_classes(self)
+        _check_size(self, (self.channels, *self.widths))
         _require(self, "spectral_norm", isinstance(self.spectral_norm, bool), "True or False")
         _require(self, "slope", isinstance(self.slope, int | float) and 0 <= self.slope < 1, "a number in [0, 1)")
         possible = _is_int(self.downsample) and (self.kind == "dcgan" or self.downsample <= len(self.widths))
@@ -193,12 +197,14 @@ def _check_choice(config: object, name: str, allowed: tuple[str, ...]) -> None:
 
 def _check_positive(config: object, *names: str) -> None:
     for name in names:
-        _require(config, name, _is_int(getattr(config, name), least=1), "a positive integer")
+        value = getattr(config, name)
+        _require(config, name, _is_int(value, least=1) and value <= MOST, f"a positive integer of at most {MOST}")
 
 
 def _check_classes(config: "GeneratorConfig | DiscriminatorConfig") -> None:
     classes = config.classes
-    _require(config, "classes", classes is None or _is_int(classes, least=1), "a positive integer or None")
+    known = classes is None or (_is_int(classes, least=1) and classes <= MOST)
+    _require(config, "classes", known, f"a positive integer of at most {MOST}, or None")
 
 
 def _check_widths(config: "GeneratorConfig | DiscriminatorConfig") -> None:
@@ -206,4 +212,11 @@ def _check_widths(config: "GeneratorConfig | DiscriminatorConfig") -> None:
     widths = config.widths
     some = isinstance(widths, list | tuple) and len(widths) > 0 and all(_is_int(width, least=1) for width in widths)
     _require(config, "widths", some, "a sequence of at least one positive integer")
+    _require(config, "widths", len(widths) <= MOST_WIDTHS, f"a sequence of at most {MOST_WIDTHS}")
     object.__setattr__(config, "widths", tuple(widths))
+
+
+def _check_size(config: "GeneratorConfig | DiscriminatorConfig", channels: tuple[int, ...]) -> None:
+    """A config may come from a stranger: one of ten bytes must not ask for all the memory there is."""
+    weights = sum(9 * first * second for first, second in pairwise(channels))
+    _require(config, "widths", weights <= MOST_WEIGHTS, f"for a network of at most {MOST_WEIGHTS:.0e} weights")

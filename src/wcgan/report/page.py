@@ -49,7 +49,7 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
 def write_whole(file: Path, content: str) -> Path:
     """All of the content under that name, in one step, or nothing new; folders are made for it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, content.encode())
+    write_atomically(file, content.encode(errors="replace"))  # a folder's name may not be UTF-8
     return file
 
 

@@ -8,16 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from wcgan.data.reading import open_inside, parse_json, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
 from wcgan.norm import VARIANTS
 
-try:
-    import yaml
-except ImportError as error:
-    raise ImportError("wcgan.report needs PyYAML: pip install 'wcgan[train]'") from error
-
 Record = dict[str, Any]
 # Measured with the scores, or free to differ between figures that are compared.
+_MOST_RECORDS, _MOST_PICTURE = 1 << 30, 1 << 26  # bytes
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
 
 
@@ -209,11 +206,12 @@ def _read_run(folder: Path, name: str) -> RunRecord:
 
 def _read_config(file: Path) -> tuple[str, Record]:
     try:
-        written = file.read_text(encoding="utf-8", errors="replace")
-        config = yaml.safe_load(written)
-    except OSError:
+        written = read_bytes(file).decode("utf-8", "replace")
+    except (OSError, ValueError):
         return "", {}
-    except yaml.YAMLError:
+    try:
+        config = parse_yaml(written)
+    except ValueError:
         return written, {}
     return written, config if isinstance(config, dict) else {}
 
@@ -221,13 +219,13 @@ def _read_config(file: Path) -> tuple[str, Record]:
 def _read_records(file: Path) -> tuple[list[Record], int]:
     """The lines that are records, and how many are not."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        lines = read_bytes(file, _MOST_RECORDS).decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError):
         return [], 0
     records, unreadable = [], 0
     for line in lines:
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError:
             record = None
         if isinstance(record, dict) and "kind" in record and type(record.get("iteration")) is int:
@@ -253,8 +251,9 @@ def _last_picture(folder: Path) -> Picture | None:
 def read_picture(file: Path) -> Picture | None:
     """A grid whose name is its iteration; None where it is not whole."""
     try:
-        png = file.read_bytes()
-    except OSError:
+        with open_inside(file.parent, file.name, most=_MOST_PICTURE) as opened:  # it becomes a part of the page
+            png = opened.read()
+    except (OSError, ValueError):
         return None
     # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
     if png[:8] != b"\x89PNG\r\n\x1a\n" or png[12:16] != b"IHDR" or b"IEND" not in png[-12:]:

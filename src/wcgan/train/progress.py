@@ -16,6 +16,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+from wcgan.data.terminal import printable, printable_lines
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -38,10 +40,11 @@ class _Bar(Progress):
         self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
-        self.bar.console.print(text, markup=False)
+        self.bar.console.print(printable_lines(text), markup=False, emoji=False)
 
     def show(self, values: dict[str, float]) -> None:
-        self.bar.update(self.task, figures="  ".join(f"{name} {value:.3f}" for name, value in values.items()))
+        figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self.bar.update(self.task, figures=printable(figures))
 
     def advance(self, iteration: int) -> None:
         now = time.monotonic()
@@ -57,7 +60,7 @@ class _Lines(Progress):
         self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        print(printable_lines(text), file=sys.stderr, flush=True)  # noqa: T201
 
     def show(self, values: dict[str, float]) -> None:
         self._figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
@@ -84,10 +87,10 @@ def progress_for(total: int, visible: bool) -> Iterator[Progress]:
             BarColumn(),
             MofNCompleteColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[rate]}", markup=False),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
         )
         with RichProgress(*columns, console=console) as bar:
             yield _Bar(bar, total)

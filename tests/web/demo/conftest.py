@@ -39,9 +39,10 @@ class Served:
     log: Path
     calls: Path
 
-    def post(self, path, content):
+    def post(self, path, content, **headers):
         """-> status and text of the answer."""
-        request = urllib.request.Request(self.url + path, content, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", **headers}
+        request = urllib.request.Request(self.url + path, content, headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()

@@ -1,6 +1,7 @@
 """What the playground answers to any request: a picture, or one sentence."""
 
 import errno
+import json
 import os
 import socket
 import subprocess
@@ -74,7 +75,13 @@ def test_every_tab_refuses_with_a_sentence(served, name, values):
     ("path", "content", "status"),
     [
         ("gradio_api/call/sample", b"x" * (MOST_BYTES + 1), 413),
-        ("gradio_api/upload", b"x" * (MOST_BYTES + 1), 413),
+        ("gradio_api/upload", b"x" * (MOST_BYTES + 1), 403),
+        ("gradio_api/upload", b"x", 403),
+        ("gradio_api/upload/", b"x", 403),
+        ("gradio_api/component_server", b"{}", 403),
+        ("gradio_api/process_recording", b"x", 403),
+        ("gradio_api/vibe-edit", b"{}", 403),
+        ("gradio_api/stream/a", b"{}", 403),
         ("gradio_api/call/sample", b"no JSON", 422),
         ("gradio_api/call/sample", b'{"data": "text"}', 422),
         ("gradio_api/call/sample", b'{"data": [' + b"9" * 5000 + b"]}", 400),
@@ -86,6 +93,37 @@ def test_what_is_no_request_of_the_page_is_refused(served, path, content, status
     found, text = served.post(path, content)
     assert found == status
     assert "Traceback" not in text + served.log.read_text()
+
+
+FILES = (
+    b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n'
+    b"Content-Type: text/plain\r\n\r\nwritten by a stranger\r\n--x--\r\n"
+)
+
+
+@pytest.mark.parametrize("origin", [None, "http://evil.example", "null"])
+def test_no_upload_is_accepted_and_none_is_left_on_the_disk(served, origin):
+    headers = {"Content-Type": "multipart/form-data; boundary=x", **({"Origin": origin} if origin else {})}
+    for path in ("gradio_api/upload", "gradio_api/upload?upload_id=a", "/gradio_api//upload", "upload"):
+        status, text = served.post(path, FILES, **headers)
+        assert (status, text.startswith("the playground takes no files")) == (403, True)
+    cache = served.log.parent / "cache"
+    assert [file for file in cache.rglob("*") if file.is_file() and b"a stranger" in file.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "http://behind.a.proxy"}, 200),
+        ({}, 200),
+    ],
+)
+def test_a_request_that_the_page_of_another_site_sends_is_refused(served, headers, status):
+    body = json.dumps({"data": GOOD}).encode()
+    assert served.post("gradio_api/call/sample", body, **headers)[0] == status
 
 
 def test_a_file_that_may_be_on_its_way_is_not_written_again(tmp_path, monkeypatch):

@@ -193,4 +193,4 @@ def test_a_study_that_was_spoilt_is_named(tmp_path, change, message):
 def test_a_study_needs_a_pair_that_is_no_check():
     pair = Pair("x", "a" * 32, "b" * 32, check=True)
     with pytest.raises(ValueError, match="at least one pair"):
-        Study(key="k", join="j", seed=0, a="a", b="b", images=4, pairs=(pair,))
+        Study(key="k" * 32, join="j" * 22, seed=0, a="a", b="b", images=4, pairs=(pair,))

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from wcgan.data.terminal import shown
 from wcgan.functional import covariance_to_whitening, moments
 from wcgan.norm import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring
@@ -18,7 +19,7 @@ from wcgan.report.figures import number
 from wcgan.report.html import Markup
 from wcgan.train.sampling import Sampler
 from wcgan.web.demo.drawing import heat_map, with_names
-from wcgan.web.demo.limits import MOST_SEED, shown, whole
+from wcgan.web.demo.limits import MOST_SEED, whole
 from wcgan.web.demo.pictures import class_to_text
 
 STATISTICS = ("a fresh batch", "the running averages")

@@ -1,5 +1,7 @@
 """What a request may ask for; anything else is refused with one sentence."""
 
+from wcgan.data.terminal import shown
+
 MOST_IMAGES = 256
 MOST_PATHS = 16
 MOST_FRAMES = 48
@@ -38,14 +40,3 @@ def whole(name: str, value: object, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value % 1:
         raise ValueError(f"{name} must be a whole number from {least} to {most}, got {shown(value)}")
     return int(value)
-
-
-def shown(value: object) -> str:
-    """A value as it was given, cut short: a sentence must not grow with a request.
-
-    Example:
-        >>> shown("a" * 100)
-        "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
-    """
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}..."

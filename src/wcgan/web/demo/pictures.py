@@ -10,11 +10,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from wcgan.data.terminal import shown
 from wcgan.experiments.grids import COLUMNS, classes_to_show, draw_grid
 from wcgan.train.images import grid, pixels_to_image, scale_to_show
 from wcgan.train.sampling import Sampler
 from wcgan.web.demo.drawing import with_names
-from wcgan.web.demo.limits import MOST_IMAGES, MOST_ROWS, MOST_SEED, MOST_TRUNCATION, real, shown, whole
+from wcgan.web.demo.limits import MOST_IMAGES, MOST_ROWS, MOST_SEED, MOST_TRUNCATION, real, whole
 
 WAYS = ("take turns", "are mixed")
 """What several classes do: each image has one, or each image has them all, weighted."""

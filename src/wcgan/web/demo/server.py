@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import gradio as gr
 from fastapi import Request, Response
 from fastapi.middleware import Middleware
 from fastapi.responses import PlainTextResponse
+from starlette.datastructures import Headers
 
 from wcgan.web.demo.answers import Samplers
 from wcgan.web.demo.app import build
@@ -21,6 +24,7 @@ HOST, PORT = "127.0.0.1", 7860
 _FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
 _MONO = ["ui-monospace", "SF Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 _WAITING = 32  # requests in the queue
+_POSTED = re.compile(r"/gradio_api/(call(/v2)?/\w+|(run|api)/\w+|queue/join|cancel|reset)/?$")
 
 
 def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT) -> gr.Blocks:
@@ -54,7 +58,7 @@ def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT)
             ssr_mode=False,
             footer_links=["settings"],
             app_kwargs={
-                "middleware": [Middleware(BodyLimit, most=MOST_BYTES)],
+                "middleware": [Middleware(OwnRequests), Middleware(BodyLimit, most=MOST_BYTES)],
                 "exception_handlers": {KeyError: _nothing_there},
             },
             theme=_theme(),
@@ -76,6 +80,31 @@ def _theme() -> gr.themes.Base:
 async def _nothing_there(request: Request, error: Exception) -> Response:
     """Gradio looks up what a request names, and does not expect that it may be missing."""
     return PlainTextResponse("there is nothing of that name here", 404)
+
+
+class OwnRequests:
+    """Refuses what the page itself never sends: uploads and the like, and requests that other sites' pages send."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = None
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
+            if not _POSTED.search(scope["path"]):
+                answer = PlainTextResponse("the playground takes no files, and nothing else of that kind", 403)
+            elif _from_another_site(Headers(scope=scope)):
+                answer = PlainTextResponse("the playground answers its own page, and none of another site", 403)
+        await (answer or self.app)(scope, receive, send)
+
+
+def _from_another_site(headers: Headers) -> bool:
+    """As a browser says; what is no browser says nothing of the kind."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc != headers.get("host")
 
 
 class BodyLimit:

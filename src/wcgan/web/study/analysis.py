@@ -99,6 +99,10 @@ def votes_to_analysis(
     """
     own: dict[str, dict[int, Vote]] = {participant: {} for participant in joined}
     for vote in votes:
+        if vote.participant not in own or not 0 <= vote.pair < len(study.pairs):
+            raise ValueError(
+                f"there is a vote on pair {vote.pair} that nobody can have cast: are these the study's votes?"
+            )
         own[vote.participant][vote.pair] = vote
     finished = {name: chosen for name, chosen in own.items() if len(chosen) == len(study.pairs)}
     wrong = {name: sum(chosen[pair].side == "b" for pair in study.checks) for name, chosen in finished.items()}

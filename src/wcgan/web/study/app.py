@@ -16,11 +16,11 @@ try:
     from starlette.exceptions import HTTPException
 except ImportError as error:
     raise ImportError(f"a study is served by FastAPI: pip install 'wcgan[web]' ({error})") from error
-from PIL import Image
 
 from wcgan.web.study import pages
-from wcgan.web.study.config import Study, picture_file
+from wcgan.web.study.config import Study, png_width, read_picture
 from wcgan.web.study.database import DatabaseError
+from wcgan.web.study.limits import JOINS_AT_ONCE, JOINS_PER_MINUTE, Rate, address_to_network
 from wcgan.web.study.plan import CHOICES, Trial, new_token, study_to_trials, token_to_id
 from wcgan.web.study.store import FullError, Store
 from wcgan.web.study.style import KEYS, STUDY_SHEET
@@ -42,6 +42,7 @@ _SENTENCES = {
     405: "This page cannot be asked for in that way. Open the link that you were given.",
     408: "The request took too long to arrive. Go back and try again.",
     413: f"The request is too large: at most {MOST_BODY} bytes are read.",
+    429: "Many people have just joined from your network. Go back and try again in a minute.",
     500: "Something went wrong here, and not on your side. Your earlier choices are stored; reload the page.",
     503: "The votes cannot be stored at the moment. Your earlier choices are stored; try again in a minute.",
 }
@@ -81,8 +82,8 @@ def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     pictures = {name for pair in study.pairs for name in (pair.a, pair.b)}
-    with Image.open(picture_file(folder, study.pairs[0].a)) as picture:
-        side = picture.width
+    side = png_width(read_picture(folder, study.pairs[0].a))
+    joining = Rate(JOINS_AT_ONCE, JOINS_PER_MINUTE)
 
     def known(token: str) -> tuple[str, bool]:
         """The participant of a token, and whether they agreed to take part; or 404."""
@@ -105,8 +106,10 @@ def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True
         return HTMLResponse(pages.consent_page(study, f"/join/{key}"), headers=_FRESH)
 
     @app.post("/join/{key}")
-    def join(key: str, form: Form) -> Response:
+    def join(request: Request, key: str, form: Form) -> Response:
         check_join(key)
+        if not joining.allow(address_to_network(request.client.host if request.client else "")):
+            raise HTTPException(429)
         token = new_token()
         store.join(token_to_id(token), study.most_participants, consented=True)
         return _go_to(f"/p/{token}")
@@ -149,7 +152,11 @@ def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True
     def image(name: str) -> Response:
         if name not in pictures:
             raise HTTPException(404)
-        return Response(picture_file(folder, name).read_bytes(), media_type="image/png", headers=_KEPT)
+        try:
+            content = read_picture(folder, name)
+        except (OSError, ValueError):  # it was there when the study was read
+            raise HTTPException(404) from None
+        return Response(content, media_type="image/png", headers=_KEPT)
 
     @app.get("/style.css")
     def style() -> Response:

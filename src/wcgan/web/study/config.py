@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from wcgan.data.decode import reason
+from wcgan.data.reading import MOST_TEXT as MOST_TEXT_FILE
+from wcgan.data.reading import open_inside, parse_yaml
+from wcgan.data.terminal import shown
 
 FILE = "study.yaml"
 LEAST_CHECKS, MOST_CHECKS = 2, 50
@@ -20,7 +27,10 @@ realistic to you. If in doubt, follow your first impression. A few pairs only ch
 
 Your choices and their times are stored, and nothing else: no name, no address, no cookie. Taking part is voluntary. \
 You may stop at any time by closing the page, and come back to your own link to go on."""
+MOST_PICTURE = 32 << 20  # bytes
 _NAME = re.compile(r"[0-9a-f]{32}")
+_SECRET = re.compile(r"[A-Za-z0-9_-]{16,64}")
+_HEADER = 24  # bytes of a PNG, up to and with its size
 
 
 @dataclass(frozen=True)
@@ -36,13 +46,13 @@ class Pair:
     """An attention check: `a` is intact and `b` is broken."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.label, str):
-            raise ValueError(f"the label of a pair must be a text, got {self.label!r}")
+        if not isinstance(self.label, str) or len(self.label) > MOST_TEXT:
+            raise ValueError(f"the label of a pair must be a text, got {shown(self.label)}")
         for name in (self.a, self.b):
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise ValueError(f"a picture's name must be 32 hexadecimal digits, got {name!r}")
+                raise ValueError(f"a picture's name must be 32 hexadecimal digits, got {shown(name)}")
         if not isinstance(self.check, bool):
-            raise ValueError(f"check must be true or false, got {self.check!r}")
+            raise ValueError(f"check must be true or false, got {shown(self.check)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +83,26 @@ class Study:
         for name in ("key", "join", "a", "b", "title", "question", "consent"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip() or len(value) > MOST_TEXT:
-                raise ValueError(f"{name} must be a text of 1 to {MOST_TEXT} characters, got {str(value)[:60]!r}")
+                raise ValueError(f"{name} must be a text of 1 to {MOST_TEXT} characters, got {shown(value)}")
+        for name in ("key", "join"):
+            if not _SECRET.fullmatch(getattr(self, name)):
+                raise ValueError(f"{name} must be 16 to 64 letters, digits, - or _, got {shown(getattr(self, name))}")
         if not isinstance(self.seed, int):
-            raise ValueError(f"seed must be a whole number, got {self.seed!r}")
+            raise ValueError(f"seed must be a whole number, got {shown(self.seed)}")
         for name, most in (("images", MOST_IMAGES), ("most_participants", MOST_PARTICIPANTS)):
             check_count(name, getattr(self, name), 1, most)
         if not any(not pair.check for pair in self.pairs):
             raise ValueError("pairs must hold at least one pair to vote on, got none")
+        if len(self.pairs) > MOST_CLASSES + MOST_CHECKS:
+            raise ValueError(f"pairs must be at most {MOST_CLASSES + MOST_CHECKS}, got {len(self.pairs)}")
+        pictures = [name for pair in self.pairs for name in (pair.a, pair.b)]
+        for what, found in (
+            ("label", [pair.label for pair in self.pairs if not pair.check]),
+            ("picture", pictures),
+        ):
+            twice = next((name for name, times in Counter(found).items() if times > 1), None)
+            if twice is not None:
+                raise ValueError(f"every {what} of the pairs must be another, got {shown(twice)} twice")
 
     @property
     def checks(self) -> frozenset[int]:
@@ -90,7 +113,7 @@ class Study:
 def check_count(name: str, value: object, least: int, most: int) -> None:
     """Raises ValueError for anything but a whole number between two others."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {shown(value)}")
 
 
 def picture_file(folder: Path, name: str) -> Path:
@@ -111,19 +134,46 @@ def read_study(folder: Path) -> Study:
         ValueError: if it is not the folder of a study, or something in it is missing or wrong.
     """
     file = folder / FILE
-    if not file.is_file():
+    if not os.path.lexists(file):
         raise ValueError(f"{folder} is not the folder of a study: it has no {FILE}; make one with `wcgan study create`")
     try:
-        study = _values_to_study(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
+        with open_inside(folder, FILE, most=MOST_TEXT_FILE) as opened:
+            study = _values_to_study(parse_yaml(opened.read().decode("utf-8")))
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     for pair in study.pairs:
         for name in (pair.a, pair.b):
-            if not picture_file(folder, name).is_file():
-                raise ValueError(f"{folder} lacks the picture {picture_file(folder, name).name}")
+            try:
+                png_width(read_picture(folder, name, _HEADER))
+            except FileNotFoundError:
+                raise ValueError(f"{folder} lacks the picture {picture_file(folder, name).name}") from None
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{picture_file(folder, name)} cannot be used: {reason(error)}") from None
     return study
+
+
+def read_picture(folder: Path, name: str, most: int = MOST_PICTURE) -> bytes:
+    """The first `most` bytes of a picture that lies in the study's folder itself: no link in it is followed.
+
+    Raises:
+        OSError: if it is not there.
+        ValueError: if it is a link, no file, or too large.
+    """
+    inside = picture_file(Path(), name).parts
+    with open_inside(folder, *inside, most=MOST_PICTURE) as file:
+        return file.read(most)
+
+
+def png_width(content: bytes) -> int:
+    """The width of a PNG, from how it begins.
+
+    Raises:
+        ValueError: if it begins otherwise.
+    """
+    # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
+    if len(content) < _HEADER or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
+        raise ValueError("it is not a PNG")
+    return int.from_bytes(content[16:20], "big")
 
 
 def _values_to_study(values: Any) -> Study:
@@ -132,7 +182,7 @@ def _values_to_study(values: Any) -> Study:
     _check_fields(values, Study)
     for pair in values["pairs"]:
         if not isinstance(pair, dict):
-            raise ValueError(f"a pair must hold label, a and b, got {pair!r}")
+            raise ValueError(f"a pair must hold label, a and b, got {shown(pair)}")
         _check_fields(pair, Pair)
     return Study(**values | {"pairs": tuple(Pair(**pair) for pair in values["pairs"])})
 
@@ -142,7 +192,7 @@ def _check_fields(values: dict[str, Any], kind: type) -> None:
     needed = {name for name in known if name not in vars(kind)}
     for name in values:
         if name not in known:
-            raise ValueError(f"there is no field {name!r}; there are {', '.join(known)}")
+            raise ValueError(f"there is no field {shown(name)}; there are {', '.join(known)}")
     missing = [name for name in known if name in needed - set(values)]
     if missing:
         raise ValueError(f"the field {missing[0]!r} is missing")

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from wcgan.data.terminal import printable
 from wcgan.train.folders import require_new, written_whole
 from wcgan.train.images import grid, pixels_to_image
 from wcgan.web.study import config
@@ -103,7 +104,8 @@ def _names(a: Path, b: Path) -> tuple[str, str]:
     if a.resolve() == b.resolve():
         raise ValueError(f"both sides are {a}: name two runs or two folders")
     short = a.resolve().name, b.resolve().name
-    return short if short[0] != short[1] else (str(a), str(b))
+    first, second = short if short[0] != short[1] else (str(a), str(b))
+    return printable(first), printable(second)
 
 
 def _choose_classes(sides: Sequence[Images], classes: int | None, images: int, seed: int) -> list[str]:

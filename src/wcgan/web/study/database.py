@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -105,9 +106,16 @@ class Database:
 
 
 def _connect_sqlite(where: str) -> sqlite3.Connection:
+    for name in (where, *(f"{where}-{part}" for part in ("wal", "shm", "journal"))):
+        if os.path.islink(name):  # SQLite would write wherever it leads
+            raise DatabaseError(f"the votes' database cannot be used: {name} is a link, not a file")
     connection = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    for pragma in ("trusted_schema = OFF", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
+    own = connection.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
+    if own != (0,):  # a view can stand for a table, and never end
+        connection.close()
+        raise DatabaseError(f"the votes' database cannot be used: {where} has views or triggers of somebody else's")
     return connection
 
 

@@ -14,12 +14,14 @@ except ImportError as error:
 
 from wcgan.web.study.app import build_app
 from wcgan.web.study.config import FILE, MOST_PARTICIPANTS, check_count, read_study
+from wcgan.web.study.connections import MOST_CONNECTIONS, allow_open_files, bounded_protocol
 from wcgan.web.study.database import Database, sqlite_file
 from wcgan.web.study.plan import new_token, token_to_id
 from wcgan.web.study.store import Store
 
 _EVERYWHERE = {"0.0.0.0", "::"}
-_MOST_CONNECTIONS, _MOST_HEAD = 2000, 16 << 10
+_MOST_HEAD = 16 << 10  # bytes
+_OTHER_FILES = 64  # that the server holds beside connections
 
 
 def serve_study(
@@ -60,13 +62,14 @@ def serve_study(
                 token = new_token()
                 store.join(token_to_id(token), study.most_participants, consented=False)
                 say(f"{address}/p/{token}")
+            allow_open_files(MOST_CONNECTIONS + _OTHER_FILES, say)
             config = uvicorn.Config(
                 build_app(folder, study, store, open_to_all=participants is None),
                 access_log=False,  # its lines would have the tokens
                 log_level="warning",
-                limit_concurrency=_MOST_CONNECTIONS,
+                limit_concurrency=MOST_CONNECTIONS,
                 h11_max_incomplete_event_size=_MOST_HEAD,
-                http="h11",
+                http=bounded_protocol(),
                 ws="none",
                 lifespan="off",
                 server_header=False,

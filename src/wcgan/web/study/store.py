@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Any
 
-from wcgan.web.study.database import Database
-from wcgan.web.study.plan import Trial
+from wcgan.data.terminal import shown
+from wcgan.web.study.config import SIDES
+from wcgan.web.study.database import Database, DatabaseError
+from wcgan.web.study.plan import CHOICES, Trial
 
 _PARTICIPANTS, _VOTES = "study_participants", "study_votes"
 _SCHEMA = (
@@ -117,7 +120,18 @@ class Store:
             f"SELECT participant, pair, side, number, choice, time FROM {_VOTES} WHERE study = ? "
             "ORDER BY participant, number"
         )
-        return [Vote(*row) for row in self.database.run((sql, (self.study,)))]
+        return [_to_vote(*row) for row in self.database.run((sql, (self.study,)))]
+
+
+def _to_vote(participant: Any, pair: Any, side: Any, number: Any, choice: Any, time: Any) -> Vote:
+    """A row as a vote; the file may come from somebody who wrote it without this program."""
+    try:
+        whole = type(pair) is int and type(number) is int and isinstance(participant, str)
+        if whole and side in SIDES and choice in CHOICES and datetime.fromisoformat(time).tzinfo is not None:
+            return Vote(participant, pair, side, number, choice, time)
+    except (ValueError, TypeError):
+        pass
+    raise DatabaseError(f"the votes' database has a row that is no vote: {shown((pair, side, number, choice, time))}")
 
 
 def _now() -> str:
