@@ -13,6 +13,7 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3")
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 10, 40
 MOST_POINTS = 250
+MOST_DRAWN = 1e100  # distances between larger values need not be numbers
 LOG_RATIO = 30
 
 Point = tuple[float, float]
@@ -38,7 +39,7 @@ class Series:
     def finite(self) -> list[Point]:
         """All there is to draw."""
         every = (*self.points, *self.low, *self.high, *(point for curve in self.thin for point in curve))
-        return [(x, y) for x, y in every if math.isfinite(y)]
+        return [(x, y) for x, y in every if is_drawn(y)]
 
     @property
     def is_curve(self) -> bool:
@@ -93,6 +94,11 @@ def swatch(style: int) -> Markup:
     """A short piece of a run's line, for legends."""
     line = tag("path", d="M1 6H25", **_stroke(style))
     return tag("svg", line, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
+
+
+def is_drawn(value: float) -> bool:
+    """Whether a value has a place on an axis."""
+    return abs(value) < MOST_DRAWN  # of NaN, this is false
 
 
 def thinned(points: tuple[Point, ...], most: int = MOST_POINTS) -> tuple[Point, ...]:
@@ -176,10 +182,10 @@ def _path(points: tuple[Point, ...], x_axis: Axis, y_axis: Axis) -> tuple[str, l
     """A line through points, with a gap where one is not finite -> its description, and the points in pixels."""
     path, pen_down, drawn = [], False, []
     for x, y in points:
-        if math.isfinite(y):
+        if is_drawn(y):
             drawn.append((x_axis(x), y_axis(y)))
             path.append(f"{'L' if pen_down else 'M'}{drawn[-1][0]:.1f} {drawn[-1][1]:.1f}")
-        pen_down = math.isfinite(y)
+        pen_down = is_drawn(y)
     return "".join(path), drawn
 
 

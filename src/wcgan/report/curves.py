@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from wcgan.report.charts import Series, is_logarithmic, series_to_svg, swatch
+from wcgan.report.charts import MOST_DRAWN, Series, is_logarithmic, series_to_svg, swatch
 from wcgan.report.comparison import Score, figure_to_text, runs_to_scores, score_to_label
 from wcgan.report.figures import is_number, number
 from wcgan.report.html import Markup, join, tag
@@ -101,7 +101,7 @@ def series_to_numbers(name: str, series: Sequence[Series]) -> list[tuple[int, st
 
 def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
     """How many seconds a run had trained by some iterations, between the lines that say so; none after the last."""
-    marks = [(0, 0.0), *((r["iteration"], r["seconds"]) for r in run.training if is_number(r.get("seconds")))]
+    marks = [(0, 0.0), *((r["iteration"], r["seconds"]) for r in run.training if _is_time(r.get("seconds")))]
     times = {}
     for iteration in iterations:
         after = bisect_left(marks, iteration, key=lambda mark: mark[0])
@@ -202,4 +202,8 @@ def _title(key: str) -> str:
 
 
 def _has_time(run: RunRecord) -> bool:
-    return any(is_number(record.get("seconds")) for record in run.training)
+    return any(_is_time(record.get("seconds")) for record in run.training)
+
+
+def _is_time(seconds: object) -> bool:
+    return is_number(seconds) and 0 <= seconds < MOST_DRAWN

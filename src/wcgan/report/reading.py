@@ -15,6 +15,7 @@ from wcgan.norm import VARIANTS
 Record = dict[str, Any]
 # Measured with the scores, or free to differ between figures that are compared.
 _MOST_RECORDS, _MOST_PICTURE = 1 << 30, 1 << 26  # bytes
+_MOST_ITERATIONS = 1 << 53  # from here on, floats have gaps
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
 
 
@@ -228,7 +229,8 @@ def _read_records(file: Path) -> tuple[list[Record], int]:
             record = parse_json(line)
         except ValueError:
             record = None
-        if isinstance(record, dict) and "kind" in record and type(record.get("iteration")) is int:
+        iteration = record.get("iteration") if isinstance(record, dict) and "kind" in record else None
+        if type(iteration) is int and 0 <= iteration < _MOST_ITERATIONS:
             records.append(record)
         else:
             unreadable += bool(line.strip())

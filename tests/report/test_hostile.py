@@ -1,0 +1,88 @@
+"""Runs from somebody who means no good, and damaged ones: a page comes of each, or a sentence."""
+
+import json
+import os
+import random
+
+import pytest
+from tests.mutations import mutated
+from tests.report.cases import write_run
+
+from wcgan.report import read_runs, runs_to_rows, write_report
+
+WEIRD = (None, True, -1, 10**18, 1e308, float("nan"), float("inf"), "x", [], {}, [1], {"a": 1}, "\x1b[2J", "\ud800")
+
+
+def with_weird_values(lines, chance):
+    """Records of which some fields, at any depth, are of other types and sizes."""
+    records = [json.loads(line) for line in lines]
+    for _ in range(chance.randrange(1, 4)):
+        place = chance.choice(records)
+        key = chance.choice(list(place))
+        while isinstance(place[key], dict) and place[key] and chance.random() < 0.7:
+            place = place[key]
+            key = chance.choice(list(place))
+        place[key] = chance.choice(WEIRD)
+    return "\n".join(map(json.dumps, records)).encode()
+
+
+@pytest.mark.parametrize("cases", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_damaged_runs_give_a_page_or_a_sentence(tmp_path, cases):
+    run, chance, pages = write_run(tmp_path / "run"), random.Random(0), 0
+    config, metrics = run / "config.yaml", run / "metrics.jsonl"
+    written, records = config.read_bytes(), metrics.read_bytes()
+    for case in range(cases):
+        config.write_bytes(mutated(written, chance) if case % 2 else written)
+        metrics.write_bytes(
+            mutated(records, chance) if case % 2 else with_weird_values(records.decode().splitlines(), chance)
+        )
+        runs_to_rows(read_runs([run]))  # any error is a bug, and ends the test
+        pages += write_report([run], tmp_path / "report.html").stat().st_size > 1000
+    assert pages == cases
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"kind":' * 100_000, '{"kind": "train", "iteration": 1' + "0" * 400 + "}"]
+)
+def test_a_hostile_line_is_counted_as_unreadable(tmp_path, text):
+    run = write_run(tmp_path / "run")
+    (before,) = read_runs([run])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(text + "\n")
+    (record,) = read_runs([run])
+    assert (record.unreadable, record.training) == (before.unreadable + 1, before.training)
+
+
+@pytest.mark.parametrize("text", ["a: &a [x]\nb: &b [*a, *a]\n", "[" * 100_000, "!!python/object:os.x {}"])
+def test_a_hostile_config_is_shown_and_not_obeyed(tmp_path, text):
+    run = write_run(tmp_path / "run")
+    (run / "config.yaml").write_text(text)
+    (record,) = read_runs([run])
+    assert (record.config, record.config_text) == ({}, text)
+
+
+def test_pipes_and_devices_in_a_run_are_not_read(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "config.yaml").unlink()
+    (run / "config.yaml").symlink_to("/dev/zero")
+    samples = run / "samples"
+    samples.mkdir(exist_ok=True)
+    os.mkfifo(samples / "9999998.png")
+    (samples / "9999999.png").symlink_to("/dev/zero")
+    (record,) = read_runs([run])
+    assert (record.config_text, record.config) == ("", {})
+
+
+def test_a_picture_elsewhere_does_not_get_into_the_page(tmp_path):
+    run, other = write_run(tmp_path / "run"), tmp_path / "private.png"
+    samples = run / "samples"
+    samples.mkdir(exist_ok=True)
+    other.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + bytes(4) + b"IHDR" + bytes(3) + b"\x01" + bytes(3) + b"\x01private" + b"IEND" + bytes(4)
+    )
+    (samples / "9999999.png").write_bytes(other.read_bytes())
+    assert read_runs([run])[0].picture.iteration == 9999999  # as a file it would
+    (samples / "9999999.png").unlink()
+    (samples / "9999999.png").symlink_to(other)
+    (record,) = read_runs([run])
+    assert record.picture is None or record.picture.iteration != 9999999
