@@ -31,13 +31,13 @@ from wcgan.train.batches import dataset_on
 from wcgan.train.commit import find_commit
 from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import Hardware, find_hardware
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 
 EPOCH = 50_000  # images of CIFAR-10
 ITERATIONS = 100  # of a timing
 
 
-class Spoken(Progress):
+class Spoken(TrainingProgress):
     def say(self, text: str) -> None:
         print(text, flush=True)
 

@@ -11,7 +11,7 @@ from wcgan.train.batches import dataset_on
 from wcgan.train.checkpoint import learner_to_tensors
 from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import Hardware
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -28,7 +28,7 @@ def exact_convolutions(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-class Sentences(Progress):
+class Sentences(TrainingProgress):
     """Remembers what was said."""
 
     def __init__(self):

@@ -19,7 +19,7 @@ from wcgan.train.graph import WARM_UP
 from wcgan.train.hardware import Hardware
 from wcgan.train.iteration import build_players
 from wcgan.train.parallel import Rank
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -45,7 +45,7 @@ def config(request):
     return tiny_config(normalization, head, critic_steps=3, batch=8, generator_batch=16, iterations=100, **settings)
 
 
-class Sentences(Progress):
+class Sentences(TrainingProgress):
     """Remembers what was said."""
 
     def __init__(self):
@@ -61,7 +61,7 @@ class Training:
     def __init__(self, config, graph, compiled=False, dtype=torch.float32, channels_last=False):
         hardware = Hardware(DEVICE, dtype, compiled, channels_last, None if graph else "")
         self.players = build_players(config, DEVICE, channels_last)
-        compile_players(self.players, config, hardware, Progress())
+        compile_players(self.players, config, hardware, TrainingProgress())
         self.progress = Sentences()
         self.batches = batches_of(config, tiny_data(), DEVICE, Rank())
         self.step = make_step(self.players, self.batches, config, hardware, self.progress)

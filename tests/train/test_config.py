@@ -209,4 +209,4 @@ def test_plain_values_share_nothing_with_the_config():
     config = override(preset("digits/cWC"), ["generator.options={eps: 0.01}"])
     config_to_dict(config)["generator"]["options"]["eps"] = 5
     assert config.generator.options == {"eps": 0.01}
-    assert config_from_dict(config_to_dict(config)) == config
+    assert config_from_dict(config_to_dict(config), Config) == config

@@ -13,7 +13,7 @@ from wcgan.train.parallel import Rank
 from wcgan.train.randomness import generator_for
 
 
-class Inputs(NamedTuple):
+class ClassifierInputs(NamedTuple):
     """One update's draws, on the device; of several processes, each has its share."""
 
     images: Tensor
@@ -38,7 +38,7 @@ class LabelledBatches:
     def __post_init__(self) -> None:
         self._order = EpochOrder(len(self.dataset), self.train.seed, self.dataset.images.device)
 
-    def draw(self, iteration: int) -> Inputs:
+    def draw(self, iteration: int) -> ClassifierInputs:
         """An update's inputs, decided by seed and iteration; no wait for a GPU."""
         size, reach, labels = self.train.batch, self.train.crop, self.dataset.labels
         assert labels is not None
@@ -46,7 +46,7 @@ class LabelledBatches:
         random = generator_for(self.train.seed, "augment", iteration, self.device)
         moved = torch.randint(-reach, reach + 1, (size, 2), generator=random, device=self.device) if reach else None
         mirrored = torch.rand(size, generator=random, device=self.device) < 0.5 if self.train.flip else None
-        return Inputs(
+        return ClassifierInputs(
             to_device(self.dataset.images[index], self.device),
             to_device(labels[index], self.device),
             *(None if values is None else self.rank.share(values) for values in (moved, mirrored)),

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from wcgan.classify.batches import Inputs, Pixels
+from wcgan.classify.batches import ClassifierInputs, Pixels
 from wcgan.classify.config import ClassifyConfig, ClassifyTrainConfig
 from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
@@ -72,7 +72,7 @@ def learning_rate(train: ClassifyTrainConfig, iteration: int) -> float:
     return train.learning_rate / 10**tenths
 
 
-def train_pupil(pupil: Pupil, inputs: Inputs, precision: torch.dtype, rank: Rank = ALONE) -> Losses:
+def train_pupil(pupil: Pupil, inputs: ClassifierInputs, precision: torch.dtype, rank: Rank = ALONE) -> Losses:
     """One update -> loss, and share of the batch that was wrong before it, in percent; both on the device."""
     device = inputs.images.device
     with torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from wcgan.classify.batches import Inputs, LabelledBatches
+from wcgan.classify.batches import ClassifierInputs, LabelledBatches
 from wcgan.classify.config import ClassifyConfig
 from wcgan.classify.pupil import Pupil, SideBySide, build_pupil, examine, learning_rate, train_pupil
 from wcgan.data import Dataset
@@ -17,7 +17,7 @@ from wcgan.train.hardware import Hardware
 from wcgan.train.learner import Losses, set_learning_rate
 from wcgan.train.loop import Outcome, Step, Task, loop_on, run_tasks
 from wcgan.train.parallel import Rank, process_count
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 from wcgan.train.run import Run
 
 
@@ -86,7 +86,7 @@ def pupil_to_task(
 
 
 def make_step(
-    pupils: Sequence[Pupil], batches: Sequence[LabelledBatches], hardware: Hardware, progress: Progress
+    pupils: Sequence[Pupil], batches: Sequence[LabelledBatches], hardware: Hardware, progress: TrainingProgress
 ) -> Step:
     """A function from an iteration's number to the losses of each pupil; on a GPU one CUDA graph, if it can be one."""
     if hardware.compile:
@@ -94,7 +94,7 @@ def make_step(
             pupil.pixels.compile(dynamic=False)
             pupil.classifier.compile(dynamic=False)
 
-    def compute(inputs: tuple[Inputs, ...]) -> list[Losses]:
+    def compute(inputs: tuple[ClassifierInputs, ...]) -> list[Losses]:
         return on_streams(
             [
                 partial(train_pupil, pupil, own, hardware.precision, batch.rank)

@@ -7,6 +7,5 @@ if any(find_spec(package) is None for package in ("numpy", "PIL", "yaml")):
 
 from wcgan.data.dataset import Dataset, Status, describe, load, names, splits
 from wcgan.data.fetch import download
-from wcgan.data.recipe import Progress
 
-__all__ = ["Dataset", "Progress", "Status", "describe", "download", "load", "names", "splits"]
+__all__ = ["Dataset", "Status", "describe", "download", "load", "names", "splits"]

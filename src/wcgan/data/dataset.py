@@ -14,9 +14,9 @@ from wcgan.data.digits import load_digits
 from wcgan.data.folder import folder_splits, folder_to_recipe
 from wcgan.data.imagenet import imagenet_to_recipe
 from wcgan.data.pack import Pack, open_or_write
-from wcgan.data.recipe import Progress
 from wcgan.data.sources import SOURCES, data_folder
 from wcgan.data.terminal import printable, shown
+from wcgan.train.progress import OnProgress
 
 _log = logging.getLogger(__name__)
 _NAMED_WHEN_SKIPPED = 5
@@ -89,7 +89,7 @@ def load(
     channels: int | None = None,
     strict: bool = False,
     verify: bool = True,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Dataset:
     """Images and labels of a named dataset, or of any folder of images.
 
@@ -150,7 +150,7 @@ def _load_named(
     channels: int | None,
     strict: bool,
     verify: bool,
-    progress: Progress | None,
+    progress: OnProgress | None,
 ) -> Pack:
     source = SOURCES[name]
     if split not in source.counts:

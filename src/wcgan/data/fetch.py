@@ -11,14 +11,14 @@ import zipfile
 from pathlib import Path
 
 from wcgan.data.lock import locked
-from wcgan.data.recipe import Progress
 from wcgan.data.sources import SOURCES, Archive, data_folder
+from wcgan.train.progress import OnProgress
 
 _BLOCK = 1 << 20
 _TIMEOUT = 30  # seconds without a byte
 
 
-def download(name: str, folder: str | os.PathLike[str] | None = None, *, progress: Progress | None = None) -> Path:
+def download(name: str, folder: str | os.PathLike[str] | None = None, *, progress: OnProgress | None = None) -> Path:
     """Brings a named dataset into the data folder, from its official address, and returns where it lies.
 
     What is already there is left alone. A download that was interrupted is continued.
@@ -57,7 +57,7 @@ def download(name: str, folder: str | os.PathLike[str] | None = None, *, progres
     return where
 
 
-def fetch(archive: Archive, root: Path, progress: Progress | None = None) -> Path:
+def fetch(archive: Archive, root: Path, progress: OnProgress | None = None) -> Path:
     """The whole, verified file, under a temporary name in `root`."""
     part = root / f".{archive.unpacks_to}.{archive.name}.part"
     failures = []
@@ -87,7 +87,7 @@ def fetch(archive: Archive, root: Path, progress: Progress | None = None) -> Pat
     return part
 
 
-def _continue(url: str, archive: Archive, part: Path, progress: Progress | None) -> None:
+def _continue(url: str, archive: Archive, part: Path, progress: OnProgress | None) -> None:
     have = part.stat().st_size if part.exists() else 0
     if have >= archive.size:
         return

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wcgan.data.decode import Shape, decode_all, in_parallel, read_shape
-from wcgan.data.recipe import Chunk, Progress, Recipe
+from wcgan.data.recipe import Chunk, OnProgress, Recipe
 from wcgan.data.terminal import printable
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -25,7 +25,7 @@ def folder_splits(folder: Path) -> tuple[str, ...]:
 
 
 def folder_to_recipe(
-    folder: Path, split: str, resolution: int | None, channels: int | None, progress: Progress | None = None
+    folder: Path, split: str, resolution: int | None, channels: int | None, progress: OnProgress | None = None
 ) -> Recipe:
     """Lists the images and their classes; size and number of channels, where not given, are found when they are read.
 
@@ -53,7 +53,7 @@ def _read(
     labels: NDArray[np.int64] | None,
     resolution: int | None,
     channels: int | None,
-    progress: Progress | None,
+    progress: OnProgress | None,
 ) -> Iterator[Chunk]:
     size = None if resolution is None else (resolution, resolution)
     if size is None or channels is None:
@@ -140,7 +140,7 @@ def _split_folder(folder: Path, split: str) -> Path:
     return next(folder / name for name in _SPLIT_FOLDERS[split] if (folder / name).is_dir())
 
 
-def _common_shape(folder: Path, files: Sequence[str], resolution: int | None, progress: Progress | None) -> Shape:
+def _common_shape(folder: Path, files: Sequence[str], resolution: int | None, progress: OnProgress | None) -> Shape:
     """The size that all images share (any, if they are to be resized), and whether all are grey."""
     first: tuple[str, Shape] | None = None
     grey, done = True, 0

@@ -28,8 +28,9 @@ from torch import Tensor
 
 from wcgan.data.lock import locked
 from wcgan.data.reading import parse_json, read_bytes
-from wcgan.data.recipe import Progress, Recipe, recipe_to_key, recipe_to_slot
+from wcgan.data.recipe import Recipe, recipe_to_key, recipe_to_slot
 from wcgan.data.writing import sync_folder
+from wcgan.train.progress import OnProgress
 
 _log = logging.getLogger(__name__)
 _BLOCK = 4 << 20  # bytes under one CRC
@@ -88,7 +89,7 @@ def content_fingerprint(
     return digest.hexdigest()
 
 
-def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: Progress | None = None) -> Pack:
+def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnProgress | None = None) -> Pack:
     """The pack of `recipe`: the one on disk if it is whole and its files are unchanged, else a new one.
 
     Processes that ask for the same pack at once wait for the first of them to write it.
@@ -202,7 +203,7 @@ class _CheckedFile:
         return tuple(self.crcs)
 
 
-def _write(recipe: Recipe, part: Path, strict: bool, progress: Progress | None) -> None:
+def _write(recipe: Recipe, part: Path, strict: bool, progress: OnProgress | None) -> None:
     pixels, labels, skipped, seen = hashlib.sha256(), list[NDArray[np.int64]](), list[str](), 0
     shape: tuple[int, ...] = ()
     report = progress or (lambda what, done, total: None)

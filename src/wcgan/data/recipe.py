@@ -12,9 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
-
 _FORMAT = 2  # of the packs: a higher number leaves those of an earlier version unread
 _CLOCK_TICK = 0.05  # seconds; a file written again within a file system's tick keeps its time stamp
 

@@ -1,7 +1,7 @@
 """Images to features to scores. Scores by the small classifier's features carry its name, never plain FID or IS."""
 
 from wcgan.evaluate.classifier import Classifier, ClassifierFacts, ClassifierSettings
-from wcgan.evaluate.features import Features, Progress, shape_to_words
+from wcgan.evaluate.features import Features, shape_to_words
 from wcgan.evaluate.frechet import (
     Moments,
     RunningMoments,
@@ -28,7 +28,6 @@ __all__ = [
     "Inception",
     "Moments",
     "Plan",
-    "Progress",
     "Protocol",
     "Reference",
     "RunningInceptionScore",

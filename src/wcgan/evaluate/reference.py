@@ -12,12 +12,13 @@ from torch import Tensor
 
 from wcgan.data import Dataset
 from wcgan.evaluate import _store
-from wcgan.evaluate.features import Features, Progress
+from wcgan.evaluate.features import Features
 from wcgan.evaluate.frechet import Moments, covariance_to_factor
 from wcgan.evaluate.meter import Meter
 from wcgan.evaluate.protocol import KEEPING, Plan
 from wcgan.evaluate.sources import StoredImages, batches
 from wcgan.train.parallel import Rank
+from wcgan.train.progress import OnProgress
 
 _FORMAT = 1  # of the statistics: another way to compute them needs another number, so that no old ones are taken
 
@@ -43,7 +44,7 @@ def load_reference(
     rank: Rank | None = None,
     batch: int | None = None,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Reference:
     """The statistics of `count` images of a dataset: from the cache, or computed now and put there.
 
@@ -88,7 +89,7 @@ def _compute(
     metrics: Sequence[str],
     rank: Rank,
     batch: int | None,
-    progress: Progress | None,
+    progress: OnProgress | None,
 ) -> dict[str, dict[str, Tensor]]:
     meter = Meter(features, Plan("", count, count, 1, 0), metrics)
     what = f"{dataset.name} {dataset.split} through the {features.name}"

@@ -13,7 +13,7 @@ import torch
 from wcgan._version import __version__
 from wcgan.data import Dataset
 from wcgan.evaluate.classifier import Classifier
-from wcgan.evaluate.features import Features, Progress, score_name, shape_to_words
+from wcgan.evaluate.features import Features, score_name, shape_to_words
 from wcgan.evaluate.frechet import frechet_distance
 from wcgan.evaluate.inception import Inception, fidelity_version
 from wcgan.evaluate.kernel_distance import SUBSET_SIZE, SUBSETS, kernel_distance
@@ -23,6 +23,7 @@ from wcgan.evaluate.protocol import METRICS, Plan
 from wcgan.evaluate.reference import Reference, load_reference
 from wcgan.evaluate.sources import GeneratedImages, Sample, Source, StoredImages, batches
 from wcgan.train.parallel import Rank
+from wcgan.train.progress import OnProgress
 
 
 def evaluate_generator(
@@ -102,7 +103,7 @@ def _evaluate(
     rank: Rank | None = None,
     batch: int | None = None,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     began, rank = time.monotonic(), rank or Rank()
     check_metrics(metrics, networks)

@@ -24,7 +24,7 @@ from wcgan.evaluate.network import (
     resolve_device,
 )
 
-Progress = Callable[[int, int], None]
+OnEpoch = Callable[[int, int], None]
 _FORMAT = 1  # of the network and its training: a change of either needs another number, so that no old one is taken
 
 
@@ -35,7 +35,7 @@ def load_classifier(
     *,
     device: torch.device | str | None = None,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: OnEpoch | None = None,
 ) -> Classifier:
     """The classifier of a dataset: from the cache, or trained now and put there.
 
@@ -74,7 +74,7 @@ def train_classifier(
     settings: ClassifierSettings | None = None,
     *,
     device: torch.device | str | None = None,
-    progress: Progress | None = None,
+    progress: OnEpoch | None = None,
 ) -> Classifier:
     """Train a classifier, whatever the cache holds; the arguments are those of `load_classifier`."""
     settings = settings or ClassifierSettings()
@@ -116,7 +116,7 @@ def _fit(
     learnt: Tensor,
     settings: ClassifierSettings,
     device: torch.device,
-    progress: Progress | None,
+    progress: OnEpoch | None,
 ) -> None:
     """Train on the images of which `learnt` holds the numbers, with AdamW and one rise and fall of the rate."""
     generator = torch.Generator().manual_seed(settings.seed)

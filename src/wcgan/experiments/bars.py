@@ -11,28 +11,26 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as RichProgress
 
-from wcgan.data import Progress as Report
 from wcgan.data.terminal import printable
-
-SECONDS_BETWEEN_LINES = 10.0
+from wcgan.train.progress import SECONDS_BETWEEN_LINES, OnProgress
 
 
 @contextmanager
-def progress_bars() -> Iterator[Report]:
+def progress_bars() -> Iterator[OnProgress]:
     """Gives a function to call with what is being done, how much of it is done, and how much there is."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _lines()
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bars:
+    with RichProgress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:
@@ -43,7 +41,7 @@ def progress_bars() -> Iterator[Report]:
         yield report
 
 
-def _lines() -> Report:
+def _lines() -> OnProgress:
     last = time.monotonic()
 
     def report(what: str, done: int, total: int) -> None:

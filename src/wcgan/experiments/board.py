@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Column, Table
+from rich.table import Column
+from rich.table import Table as RichTable
 
 from wcgan.data.terminal import cells, printable
 from wcgan.experiments.tables import PlannedRun
@@ -57,8 +58,8 @@ def _lines() -> Show:
     return show
 
 
-def _table(runs: Iterable[tuple[PlannedRun, str, str]]) -> Table:
-    table = Table(*(Column(name, overflow="fold") for name in ("row", "seed", "state", "")))
+def _table(runs: Iterable[tuple[PlannedRun, str, str]]) -> RichTable:
+    table = RichTable(*(Column(name, overflow="fold") for name in ("row", "seed", "state", "")))
     for run, state, words in sorted(runs, key=lambda each: _ORDER.index(each[1])):
         table.add_row(*cells((run.row.preset, run.seed, state, words)))
     return table

@@ -14,7 +14,6 @@ from wcgan.classify import ClassifyConfig, fit_classifier, load_splits
 from wcgan.classify.batches import LabelledBatches
 from wcgan.classify.pupil import build_pupil, examine
 from wcgan.classify.training import make_step, pupil_to_task
-from wcgan.data import Progress
 from wcgan.evaluate import Features, find_protocol, load_inception, protocol_to_plan
 from wcgan.evaluate.sources import CHUNK
 from wcgan.experiments.finishing import other_number_of_images
@@ -33,7 +32,8 @@ from wcgan.train.images import grid, write_png
 from wcgan.train.iteration import build_players
 from wcgan.train.loop import save
 from wcgan.train.parallel import Rank
-from wcgan.train.progress import Progress as Silence
+from wcgan.train.progress import OnProgress
+from wcgan.train.progress import TrainingProgress as Silence
 from wcgan.train.run import Run
 from wcgan.train.sampling import Sampler
 
@@ -70,7 +70,7 @@ class Estimate:
     """Why it cannot be trained, where it cannot."""
 
 
-def estimate(plan: Reproduction, progress: Progress | None = None) -> tuple[list[Estimate], list[str]]:
+def estimate(plan: Reproduction, progress: OnProgress | None = None) -> tuple[list[Estimate], list[str]]:
     """An estimate for each row, and what a reader must know. Nothing is written but the caches of data.
 
     Args:

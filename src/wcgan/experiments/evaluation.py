@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from wcgan import data
 from wcgan.evaluate import (
     METRICS,
     Features,
     Plan,
-    Progress,
     Protocol,
     evaluate_generator,
     evaluate_images,
@@ -21,13 +22,14 @@ from wcgan.evaluate import (
     protocol_to_plan,
 )
 from wcgan.evaluate.neighbourhoods import NEIGHBOURS
-from wcgan.experiments.evaluator import sampler_to_sample
 from wcgan.experiments.sets import classifier_of, load_set, name_to_parts
 from wcgan.train.checkpoint import Checkpoint, read_checkpoint
 from wcgan.train.hardware import find_device
 from wcgan.train.loading import find_checkpoint, load_generator
 from wcgan.train.parallel import Rank, process_group
+from wcgan.train.progress import OnProgress
 from wcgan.train.run import Run
+from wcgan.train.sampling import Sampler
 from wcgan.train.shipped import shipped, shipped_generators
 
 FEATURES = ("inception", "classifier")
@@ -91,7 +93,7 @@ class Evaluation:
     """Whether this process is the one that writes."""
 
 
-def evaluate(target: str, config: EvaluationConfig, progress: Progress | None = None) -> Evaluation:
+def evaluate(target: str, config: EvaluationConfig, progress: OnProgress | None = None) -> Evaluation:
     """Scores a run, a checkpoint, a folder of images or a named set.
 
     Args:
@@ -119,7 +121,7 @@ def evaluate(target: str, config: EvaluationConfig, progress: Progress | None = 
         return replace(measured, run=None) if is_shipped else measured  # nothing is written into the package
 
 
-def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: Progress | None) -> Evaluation:
+def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
     if config.resolution is not None or config.channels is not None:
         raise ValueError(
             "--resolution and --channels are for folders of images: real images are brought to the generator's"
@@ -154,7 +156,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: Pr
     return Evaluation(scores, int(found.facts["iteration"]), run, notes, rank.first)
 
 
-def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: Progress | None) -> Evaluation:
+def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
     if config.reference is None:
         raise ValueError(f"what shall {target} be compared with? Say --reference name:split, or --reference FOLDER")
     protocol, device = find_protocol(config.protocol or "all"), str(find_device(config.device))
@@ -189,7 +191,7 @@ def _classifier(
     device: str,
     rank: Rank,
     folder: str | None,
-    progress: Progress | None,
+    progress: OnProgress | None,
 ) -> list[Features]:
     if "classifier" not in config.features:
         return []
@@ -214,7 +216,9 @@ def _plan(
     return tuple(metrics), plan, tuple(notes)
 
 
-def _options(config: EvaluationConfig, metrics: Sequence[str], rank: Rank, progress: Progress | None) -> dict[str, Any]:
+def _options(
+    config: EvaluationConfig, metrics: Sequence[str], rank: Rank, progress: OnProgress | None
+) -> dict[str, Any]:
     return {
         "metrics": metrics,
         "seed": config.seed,
@@ -223,3 +227,12 @@ def _options(config: EvaluationConfig, metrics: Sequence[str], rank: Rank, progr
         "rank": rank,
         "progress": progress,
     }
+
+
+def sampler_to_sample(sampler: Sampler) -> Any:
+    """A generator as evaluation takes it: its images stay on its device."""
+
+    def sample(count: int, labels: Tensor | None, seed: int) -> Tensor:
+        return sampler.from_noise(sampler.noise(count, seed), labels, stay=True)
+
+    return sample

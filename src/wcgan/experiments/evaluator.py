@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor
 
 from wcgan import data
 from wcgan.evaluate import PROTOCOLS, Features, evaluate_generator, load_inception, protocol_to_plan
 from wcgan.evaluate.inception import VARIABLE
+from wcgan.experiments.evaluation import sampler_to_sample
 from wcgan.experiments.sets import classifier_of, load_set
 from wcgan.train.config import Config
 from wcgan.train.gan import Evaluator
@@ -61,12 +61,3 @@ def evaluator_for(config: Config, training: data.Dataset) -> Evaluator | None:
         )
 
     return evaluate
-
-
-def sampler_to_sample(sampler: Sampler) -> Any:
-    """A generator as evaluation takes it: its images stay on its device."""
-
-    def sample(count: int, labels: Tensor | None, seed: int) -> Tensor:
-        return sampler.from_noise(sampler.noise(count, seed), labels, stay=True)
-
-    return sample

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from wcgan.experiments.classification import classifier_preset
 from wcgan.experiments.classifiers import CLASSIFIERS
-from wcgan.experiments.measurements import MEASUREMENTS
 from wcgan.experiments.paper import TABLES, Figure, Table, figures_of
 from wcgan.experiments.presets import PRESETS, preset
-from wcgan.experiments.tables import EXPERIMENTS
 from wcgan.train.config import LoopConfig
 
 
@@ -27,19 +25,6 @@ def presets_to_lines(text: str = "") -> list[str]:
     if not lines:
         raise ValueError(f"no preset has {text!r} in its name or its table's; `wcgan presets` lists them all")
     return lines[:-1]
-
-
-def tables_to_lines() -> list[str]:
-    """A line for each table, figure or measurement that can be made: its name, its place in the paper, what it is.
-
-    Example:
-        >>> tables_to_lines()[2]
-        'ablation-WC       table3    Ablation of WC, 6 rows'
-    """
-    tables = {key: (table.place, f"{table.title}, {len(table.rows)} rows") for key, table in EXPERIMENTS.items()}
-    others = {key: (measurement.place, measurement.title) for key, measurement in MEASUREMENTS.items()}
-    named = [(key, place.lower().replace(" ", ""), title) for key, (place, title) in (tables | others).items()]
-    return [f"{key:18}{place:10}{title}" for key, place, title in named]
 
 
 @dataclass(frozen=True)

@@ -212,3 +212,16 @@ MEASUREMENTS: dict[str, Measurement] = {
     "overhead": Measurement("What whitening costs, beside the paper's times", make_overhead),
     "grids": Measurement("Pictures of the runs, one class a row", make_grids),
 }
+
+
+def tables_to_lines() -> list[str]:
+    """A line for each table, figure or measurement that can be made: its name, its place in the paper, what it is.
+
+    Example:
+        >>> tables_to_lines()[2]
+        'ablation-WC       table3    Ablation of WC, 6 rows'
+    """
+    tables = {key: (table.place, f"{table.title}, {len(table.rows)} rows") for key, table in EXPERIMENTS.items()}
+    others = {key: (measurement.place, measurement.title) for key, measurement in MEASUREMENTS.items()}
+    named = [(key, place.lower().replace(" ", ""), title) for key, (place, title) in (tables | others).items()]
+    return [f"{key:18}{place:10}{title}" for key, place, title in named]

@@ -5,7 +5,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from wcgan.experiments.classifiers import CLASSIFIERS
+from wcgan.classify import ClassifyConfig
+from wcgan.experiments.classifiers import CLASSIFIERS, classifier_to_name, protocol_of
 from wcgan.experiments.paper import TABLES
 from wcgan.nets import ARCHITECTURES, DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
@@ -190,6 +191,48 @@ def preset(name: str) -> Config:
         near = ", ".join(get_close_matches(name, PRESETS, cutoff=0))
         raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")
     return replace(PRESETS[name](), preset=name)
+
+
+def classifier_preset(name: str) -> ClassifyConfig:
+    """The config of a classifier's preset, by its name."""
+    if name in PRESETS:
+        raise ValueError(f'{name!r} is a GAN\'s preset: wcgan train "{name}"')
+    if name not in CLASSIFIERS:
+        near = ", ".join(get_close_matches(name, CLASSIFIERS, cutoff=0))
+        raise ValueError(f"unknown preset {name!r}; `wcgan presets ResNet-` lists them; the nearest are {near}")
+    return replace(CLASSIFIERS[name](), preset=name)
+
+
+def configure_classifier(
+    preset: str | None = None,
+    dataset: str | None = None,
+    depth: int | None = None,
+    norm: str | None = None,
+    where: str | None = None,
+    strict: bool = False,
+    settings: Sequence[str] = (),
+) -> ClassifyConfig:
+    """A preset, or He et al.'s protocol for a data set, with other parts and single fields set.
+
+    Args:
+        preset: a key of `CLASSIFIERS`; None for the protocol of `dataset`.
+        dataset: a data set's name, or a folder of images with a sub-folder for each class; None for the preset's, else
+            the embedded digits.
+        depth: of the ResNet, 6n + 2.
+        norm: the normalisation, a key of `wcgan.VARIANTS`.
+        where: first or all: which layers have it.
+        strict: whether a broken image is fatal.
+        settings: `section.field=value`, set after all of these.
+    """
+    config = protocol_of(dataset or "digits", depth) if preset is None else classifier_preset(preset)
+    chosen: dict[str, Any] = {"depth": depth, "normalization": norm, "where": where}
+    network = replace(config.classifier, **{name: value for name, value in chosen.items() if value is not None})
+    data = replace(config.data, name=dataset or config.data.name, strict=strict or config.data.strict)
+    config = replace(config, data=data, classifier=network)
+    name = classifier_to_name(config)
+    if preset is None and name in CLASSIFIERS and CLASSIFIERS[name]() == config:
+        config = replace(config, preset=name)  # a table's row, wherever it was asked for
+    return override(config, settings)
 
 
 def preset_to_folder(name: str) -> str:

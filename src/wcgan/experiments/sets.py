@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wcgan import data
-from wcgan.evaluate import Classifier, Progress, load_classifier
+from wcgan.evaluate import Classifier, OnProgress, load_classifier
 from wcgan.train.parallel import Rank
 
 _SPLITS = ("train", "test", "unlabeled")
@@ -42,7 +42,7 @@ def load_set(
     folder: str | None = None,
     resolution: int | None = None,
     channels: int | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> data.Dataset:
     """A set to measure with: `name:split`, or `name` with the split given here. Every file of it must be readable.
 
@@ -61,7 +61,7 @@ def classifier_of(
     device: str,
     rank: Rank,
     folder: str | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Classifier:
     """The classifier that learnt from the training split of a set, tested on the test split where it has one.
 

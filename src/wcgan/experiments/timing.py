@@ -18,7 +18,7 @@ from wcgan.train.gan import batches_of, compile_players, make_step
 from wcgan.train.hardware import Hardware, find_hardware
 from wcgan.train.iteration import Players, build_players
 from wcgan.train.parallel import Rank
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 
 Step = Callable[[int], object]
 """Does an iteration, given its number."""
@@ -57,7 +57,7 @@ def keep_compiled_networks() -> None:
     torch._dynamo.config.cache_size_limit = _VERSIONS
 
 
-class Spoken(Progress):
+class Spoken(TrainingProgress):
     """Says why something is not timed as it was meant to be."""
 
     def __init__(self, speak: Callable[[str], None]) -> None:
@@ -74,7 +74,7 @@ class Workbench:
     players: Players
     batches: Batches
     hardware: Hardware
-    progress: Progress
+    progress: TrainingProgress
 
     def step(self, config: Config) -> Step:
         """An iteration as `wcgan train` runs it; `config` may have other numbers of updates."""

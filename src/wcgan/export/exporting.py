@@ -8,29 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wcgan.data import Progress
 from wcgan.export.onnx_file import write_onnx
 from wcgan.export.program import write_compiled, write_program
 from wcgan.export.servable import Servable, make_servable
 from wcgan.export.weights import write_weights
 from wcgan.train import Run, Sampler, load_generator
 from wcgan.train.folders import require_new, written_whole
+from wcgan.train.progress import OnProgress
 
 Facts = dict[str, Any]
 
 
-def _write_hub(sampler: Sampler, run: Run, folder: Path, progress: Progress) -> Facts:
+def _write_hub(sampler: Sampler, run: Run, folder: Path, progress: OnProgress) -> Facts:
     from wcgan.export.hub import write_hub  # which needs one package more
 
     return write_hub(sampler, run, folder, progress)
 
 
-_SERVED: Mapping[str, tuple[str, Callable[[Servable, Path, Progress], Facts]]] = {
+_SERVED: Mapping[str, tuple[str, Callable[[Servable, Path, OnProgress], Facts]]] = {
     "onnx": ("generator.onnx", write_onnx),
     "torch-export": ("generator.pt2", write_program),
     "aoti": ("generator.aoti.pt2", write_compiled),
 }
-_KEPT: Mapping[str, Callable[[Sampler, Run, Path, Progress], Facts]] = {
+_KEPT: Mapping[str, Callable[[Sampler, Run, Path, OnProgress], Facts]] = {
     "safetensors": write_weights,
     "hub": _write_hub,
 }
@@ -43,7 +43,7 @@ def export_run(
     folder: Path,
     checkpoint: str = "last",
     label: int | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: OnProgress = lambda what, done, total: None,
 ) -> Facts:
     """Writes a run's generator, and `export.json` with facts about it, into a new folder: all of it or nothing.
 

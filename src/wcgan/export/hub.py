@@ -10,12 +10,12 @@ try:
 except ImportError as error:
     raise ImportError(f"a model hub's folder needs more packages: pip install 'wcgan[export]' ({error})") from error
 
-from wcgan.data import Progress
 from wcgan.export.card import SAMPLES, run_to_card
 from wcgan.export.weights import check_same
 from wcgan.nets import Generator
 from wcgan.train import Run, Sampler
 from wcgan.train.images import grid, scale_to_show, write_png
+from wcgan.train.progress import OnProgress
 
 _COLUMNS = 10
 
@@ -60,7 +60,7 @@ class PretrainedGenerator(Generator, PyTorchModelHubMixin):
         return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def write_hub(sampler: Sampler, run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
+def write_hub(sampler: Sampler, run: Run, folder: Path, progress: OnProgress) -> dict[str, Any]:
     """A folder that a model hub takes as it is, read back and held against the original; returns facts about it."""
     generator = PretrainedGenerator(sampler.config)
     generator.load_state_dict(sampler.network.state_dict())

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wcgan.data import Progress
 from wcgan.export.program import batch_shapes, first_line
 from wcgan.export.servable import Servable, check_exact
+from wcgan.train.progress import OnProgress
 
 OPSET = 20
 OUTPUT = "images"
 
 
-def write_onnx(servable: Servable, path: Path, progress: Progress) -> dict[str, Any]:
+def write_onnx(servable: Servable, path: Path, progress: OnProgress) -> dict[str, Any]:
     """An `.onnx` file with weights inside and a batch of any size, held against the original; returns facts about it.
 
     Raises:

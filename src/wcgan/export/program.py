@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.export import Dim, ExportedProgram
 
-from wcgan.data import Progress
 from wcgan.export.servable import Servable, check_exact
 from wcgan.norm.fold import OneClass
+from wcgan.train.progress import OnProgress
 
 
 def batch_shapes(servable: Servable) -> tuple[Any, ...]:
@@ -33,7 +33,7 @@ def servable_to_program(servable: Servable) -> ExportedProgram:
         raise ValueError(f"torch.export cannot follow the model: {first_line(error)}") from error
 
 
-def write_program(servable: Servable, path: Path, progress: Progress) -> dict[str, Any]:
+def write_program(servable: Servable, path: Path, progress: OnProgress) -> dict[str, Any]:
     """A `.pt2` file, read back and held against the original; returns facts about it."""
     progress("exporting", 0, 1)
     torch.export.save(servable_to_program(servable), path)
@@ -47,7 +47,7 @@ def write_program(servable: Servable, path: Path, progress: Progress) -> dict[st
     }
 
 
-def write_compiled(servable: Servable, path: Path, progress: Progress) -> dict[str, Any]:
+def write_compiled(servable: Servable, path: Path, progress: OnProgress) -> dict[str, Any]:
     """AOTInductor's package: machine code for this kind of machine, read back and held against the original.
 
     Raises:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 import wcgan
-from wcgan.data import Progress
 from wcgan.norm import FoldedMap, WhiteningLayer
 from wcgan.norm.convert import replace_modules
 from wcgan.norm.fold import OneClass
+from wcgan.train.progress import OnProgress
 
 CHECKED = 1000
 _SIZES = (64, 1, 37)
@@ -97,7 +97,7 @@ def _untouched(layer: WhiteningLayer) -> bool:
 
 
 @torch.no_grad()
-def check_exact(servable: Servable, run: Callable[..., Tensor], progress: Progress, count: int = CHECKED) -> float:
+def check_exact(servable: Servable, run: Callable[..., Tensor], progress: OnProgress, count: int = CHECKED) -> float:
     """Holds a written model against the original, on random inputs in batches of several sizes.
 
     Returns:

@@ -9,17 +9,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from wcgan.data import Progress
 from wcgan.data.reading import parse_json, read_bytes
 from wcgan.nets import Generator, GeneratorConfig, build_generator
 from wcgan.train import Run, Sampler
+from wcgan.train.progress import OnProgress
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 _CHECKED = 64
 
 
-def write_weights(sampler: Sampler, run: Run, folder: Path, progress: Progress) -> dict[str, Any]:
+def write_weights(sampler: Sampler, run: Run, folder: Path, progress: OnProgress) -> dict[str, Any]:
     """The generator as it was trained, read back and held against the original; returns facts about it."""
     network = sampler.network
     save_file({k: v.contiguous() for k, v in network.state_dict().items()}, folder / WEIGHTS, {"format": "pt"})
@@ -50,7 +50,7 @@ def read_weights(folder: Path) -> Generator:
 
 
 @torch.no_grad()
-def check_same(sampler: Sampler, network: Generator, progress: Progress) -> float:
+def check_same(sampler: Sampler, network: Generator, progress: OnProgress) -> float:
     """The largest difference between two generators that must not differ at all.
 
     Raises:

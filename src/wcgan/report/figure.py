@@ -20,7 +20,7 @@ NONE = "No run has been evaluated yet."
 
 def results_to_figure(results: Results) -> str:
     """The paper's scores over iterations, a chart each; all that have curves, where none of the paper's has."""
-    scores = _scores(results)
+    scores = _drawn_scores(results)
     names = {column.score: column.label for column in results.columns if column.iteration is None}
     charts = [(names.get(s) or label_of(s, scores), s, _series(results, s)) for s in scores]
     width = GAP + max(1, len(charts)) * (WIDTH + GAP)
@@ -56,7 +56,7 @@ def results_to_figure(results: Results) -> str:
     )
 
 
-def _scores(results: Results) -> list[Score]:
+def _drawn_scores(results: Results) -> list[Score]:
     """Those of the paper that were measured, else all."""
     found = scores_to_draw([run for row in results.rows for run in row.runs])
     of_paper = {column.score for column in results.columns if column.paper}
@@ -85,8 +85,8 @@ def _legend(styles: dict[str, int], room: int, width: int, top: int) -> tuple[Ma
     """An entry for each row that is drawn, as many beside one another as there is room for -> it, and where it ends."""
     columns = max(1, (width - GAP) // room)
     parts = []
-    for number, (label, style) in enumerate(styles.items()):
-        x, y = GAP + number % columns * room, top + number // columns * LINE
+    for place, (label, style) in enumerate(styles.items()):
+        x, y = GAP + place % columns * room, top + place // columns * LINE
         parts.append(tag("svg", swatch(style), x=x, y=y + 6, width=26, height=12))
         parts.append(tag("text", label, x=x + 34, y=y + 17))
     return join(parts), top + -(-len(styles) // columns) * LINE + GAP

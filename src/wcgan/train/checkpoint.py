@@ -16,7 +16,6 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from wcgan.data.writing import NO_SPACE, write_atomically
-from wcgan.train.learner import Learner, laid_out_like
 
 
 class CheckpointError(ValueError):
@@ -118,32 +117,6 @@ def read_newest(folder: Path, at_most: int | None = None) -> Checkpoint | None:
 def iteration_of(found: Checkpoint | None) -> int:
     """How far a run was when it was written; 0 for none."""
     return 0 if found is None else int(found.facts["iteration"])
-
-
-# Learner <-> tensors
-
-
-def learner_to_tensors(learner: Learner) -> dict[str, Tensor]:
-    """Every tensor of the run under one flat namespace."""
-    tensors = {f"{name}.{k}": v for name, network in learner.networks.items() for k, v in network.state_dict().items()}
-    for name, optimizer in learner.optimizers.items():
-        for index, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"{name}.{index}.{k}": v for k, v in state.items()}
-    return tensors
-
-
-def tensors_to_learner(found: Checkpoint, learner: Learner) -> None:
-    """Puts a checkpoint's tensors back, in place."""
-    for name, network in learner.networks.items():
-        tensors_to_network(found, name, network)
-    for name, optimizer in learner.optimizers.items():
-        state: dict[int, dict[str, Tensor]] = {}
-        parameters = optimizer.param_groups[0]["params"]
-        for key, value in section(found.tensors, name).items():
-            index, _, entry = key.partition(".")
-            moment = entry != "step"  # the number of steps lies where the optimiser wants it, on either device
-            state.setdefault(int(index), {})[entry] = laid_out_like(parameters[int(index)], value) if moment else value
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 def tensors_to_network(found: Checkpoint, name: str, network: nn.Module) -> None:

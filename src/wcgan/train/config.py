@@ -1,20 +1,14 @@
 """Everything that decides a run, in one frozen, typed object that is written beside its results."""
 
 import dataclasses
-import math
-import types
-import typing
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 import yaml
 
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
-
-AnyConfig = TypeVar("AnyConfig")
+from wcgan.train.typed_config import AnyConfig, config_from_dict, config_to_yaml
 
 
 @dataclass(frozen=True)
@@ -185,66 +179,7 @@ def in_unit_interval(train: LoopConfig, *names: str) -> None:
             raise ValueError(f"train.{name} must be in [0, 1), got {getattr(train, name)}")
 
 
-# YAML and overrides
-
-
-def config_to_dict(config: Any) -> dict[str, Any]:
-    return {
-        f.name: config_to_dict(value)
-        if dataclasses.is_dataclass(value)
-        else list(value)
-        if isinstance(value, tuple)
-        else dict(value)
-        if isinstance(value, Mapping)
-        else value
-        for f in dataclasses.fields(config)
-        for value in [getattr(config, f.name)]
-    }
-
-
-def config_from_dict(values: dict[str, Any], kind: type = Config, path: str = "") -> Any:
-    """A config from plain values, each checked against its field's type."""
-    if not isinstance(values, dict):
-        raise ValueError(f"{path.rstrip('.') or 'the config'} must be a mapping of fields, got {values!r}")
-    hints = typing.get_type_hints(kind)
-    known = [f.name for f in dataclasses.fields(kind)]
-    for name in values:
-        if name not in known:
-            raise ValueError(f"unknown field {path}{name}; known are {', '.join(path + k for k in known)}")
-    return kind(**{name: _typed(value, hints[name], f"{path}{name}") for name, value in values.items()})
-
-
-def _typed(value: Any, hint: Any, path: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if dataclasses.is_dataclass(hint):
-        return config_from_dict(value, typing.cast(type, hint), f"{path}.")
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _typed(value, next(a for a in arguments if a is not type(None)), path)
-    if origin is Literal:
-        value = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
-        if value not in arguments:
-            raise ValueError(f"{path} must be one of {', '.join(map(str, arguments))}, got {value!r}")
-        return value
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_typed(v, arguments[0], path) for v in value)
-    if origin is dict or hint is dict:
-        wanted: type = dict
-    else:
-        wanted = origin or hint
-    if wanted is float and isinstance(value, int | str) and not isinstance(value, bool):
-        with suppress(ValueError):
-            value = float(value)  # YAML takes 1e-4, without a dot, for a string
-    if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-        raise ValueError(f"{path} must be {wanted.__name__}, got {value!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{path} must be a finite number, got {value}")
-    return value
-
-
-def config_to_yaml(config: Any) -> str:
-    return yaml.safe_dump(config_to_dict(config), sort_keys=False)
+# Files
 
 
 def write_config(config: Any, path: Path) -> None:
@@ -272,22 +207,3 @@ def read_config(path: Path, kind: type = Config) -> Any:
     if found != wanted:
         raise ValueError(f"{path.parent} holds a {found}, and a {wanted} is wanted here")
     return config_from_dict(values, kind)
-
-
-def override(config: AnyConfig, settings: Sequence[str]) -> AnyConfig:
-    """A copy with `section.field=value` settings applied; values are read as YAML."""
-    values = config_to_dict(config)
-    sections = [name for name, value in values.items() if isinstance(value, dict)]
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        section, _, name = key.strip().partition(".")
-        if not equals or not name:
-            raise ValueError(f"--set takes section.field=value, such as train.iterations=1000; got {setting!r}")
-        if section not in sections:
-            raise ValueError(f"unknown section {section!r} in --set {setting}; known are {', '.join(sections)}")
-        try:
-            values[section][name] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"the value in --set {setting} is not YAML; put text with []{{}},: in quotes") from None
-    changed: AnyConfig = config_from_dict(values, type(config))
-    return changed

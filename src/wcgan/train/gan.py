@@ -15,7 +15,7 @@ from wcgan.train.journal import Journal
 from wcgan.train.learner import Losses, set_learning_rate
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
 from wcgan.train.parallel import Rank, process_count
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 from wcgan.train.run import Run
 from wcgan.train.sampling import Sampler
 
@@ -33,7 +33,7 @@ def train(
         players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
         batches = batches_of(config, dataset, hardware.device, rank)
 
-        def step_of(progress: Progress) -> Step:
+        def step_of(progress: TrainingProgress) -> Step:
             compile_players(players, config, hardware, progress)
             step = make_step(players, batches, config, hardware, progress)
             return lambda iteration: [step(iteration)]
@@ -85,7 +85,7 @@ def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Ran
     )
 
 
-def compile_players(players: Players, config: Config, hardware: Hardware, progress: Progress) -> None:
+def compile_players(players: Players, config: Config, hardware: Hardware, progress: TrainingProgress) -> None:
     if not hardware.compile:
         return
     players.generator.compile(dynamic=False)  # two batch sizes, each with kernels made for it
@@ -98,7 +98,7 @@ def compile_players(players: Players, config: Config, hardware: Hardware, progre
 
 
 def make_step(
-    players: Players, batches: Batches, config: Config, hardware: Hardware, progress: Progress
+    players: Players, batches: Batches, config: Config, hardware: Hardware, progress: TrainingProgress
 ) -> Callable[[int], Losses]:
     """A function from an iteration's number to its losses, which are valid until the next; a CUDA graph if it can."""
 

@@ -21,7 +21,7 @@ from wcgan.train.checkpoint import learner_to_tensors
 from wcgan.train.config import LoopConfig
 from wcgan.train.hardware import Hardware
 from wcgan.train.learner import Learner
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 
 Inputs = TypeVar("Inputs", bound=tuple[Any, ...])
 """Tensors, None, and tuples of these."""
@@ -189,7 +189,11 @@ class GraphedIteration(Generic[Inputs, Outputs]):
 
 
 def graphed(
-    compute: Compute[Inputs, Outputs], learner: Learner, settings: LoopConfig, hardware: Hardware, progress: Progress
+    compute: Compute[Inputs, Outputs],
+    learner: Learner,
+    settings: LoopConfig,
+    hardware: Hardware,
+    progress: TrainingProgress,
 ) -> Compute[Inputs, Outputs]:
     """An iteration as one CUDA graph where it can be one, else as it is; on a GPU it is said why."""
     if hardware.eager_because is None:

@@ -2,11 +2,30 @@
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from wcgan.train.config import LoopConfig
 from wcgan.train.parallel import process_count, process_here, processes_here
+
+
+class HardwareSettings(Protocol):
+    """The fields of a config that decide what a training runs on."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def compile(self) -> str: ...
+
+    @property
+    def channels_last(self) -> str: ...
+
+    @property
+    def cuda_graph(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +71,7 @@ def find_device(wanted: str) -> torch.device:
     return torch.device("cuda", process_here() if index is None else index)
 
 
-def find_hardware(train: LoopConfig) -> Hardware:
+def find_hardware(train: HardwareSettings) -> Hardware:
     device = find_device(train.device)
     gpu = device.type == "cuda"
 
@@ -69,7 +88,7 @@ def find_hardware(train: LoopConfig) -> Hardware:
     )
 
 
-def why_eager(train: LoopConfig, device: torch.device) -> str | None:
+def why_eager(train: HardwareSettings, device: torch.device) -> str | None:
     """Why an iteration cannot, or shall not, be one CUDA graph; None where nothing speaks against it."""
     if train.cuda_graph == "no":
         return ""

@@ -11,7 +11,7 @@ from wcgan.train.commit import find_commit
 from wcgan.train.hardware import Hardware
 from wcgan.train.images import grid, scale_to_show, write_png
 from wcgan.train.parallel import Rank
-from wcgan.train.progress import Progress
+from wcgan.train.progress import TrainingProgress
 from wcgan.train.run import Run
 from wcgan.train.sampling import Sampler
 
@@ -23,7 +23,7 @@ Best = tuple[str, Callable[[], dict[str, Tensor]]]
 class Journal:
     """Writes for the first process of a run; the others keep silent."""
 
-    def __init__(self, run: Run, progress: Progress, rank: Rank, iteration: int, hardware: Hardware) -> None:
+    def __init__(self, run: Run, progress: TrainingProgress, rank: Rank, iteration: int, hardware: Hardware) -> None:
         self.run, self.progress, self.silent = run, progress, not rank.first
         self._mark: tuple[int, float] | None = None
         self._board: Any = None
@@ -94,7 +94,7 @@ class Journal:
             self._board.add_scalar(name, value, iteration)
 
 
-def tensorboard(folder: Path, iteration: int, progress: Progress) -> Any:
+def tensorboard(folder: Path, iteration: int, progress: TrainingProgress) -> Any:
     """A TensorBoard writer that forgets what a resumed run will write again; None where it is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from wcgan.norm import WhiteningLayer
+from wcgan.train.checkpoint import Checkpoint, section, tensors_to_network
 from wcgan.train.parallel import Rank
 
 Losses = dict[str, Tensor]
@@ -64,3 +65,26 @@ def update(optimizer: Optimizer, loss: Tensor, network: nn.Module, rank: Rank) -
 def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
     """The values with the parameter's strides, as fused optimisers want them."""
     return values if values.stride() == parameter.stride() else torch.empty_like(parameter).copy_(values)
+
+
+def learner_to_tensors(learner: Learner) -> dict[str, Tensor]:
+    """Every tensor of the run under one flat namespace."""
+    tensors = {f"{name}.{k}": v for name, network in learner.networks.items() for k, v in network.state_dict().items()}
+    for name, optimizer in learner.optimizers.items():
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"{name}.{index}.{k}": v for k, v in state.items()}
+    return tensors
+
+
+def tensors_to_learner(found: Checkpoint, learner: Learner) -> None:
+    """Puts a checkpoint's tensors back, in place."""
+    for name, network in learner.networks.items():
+        tensors_to_network(found, name, network)
+    for name, optimizer in learner.optimizers.items():
+        state: dict[int, dict[str, Tensor]] = {}
+        parameters = optimizer.param_groups[0]["params"]
+        for key, value in section(found.tensors, name).items():
+            index, _, entry = key.partition(".")
+            moment = entry != "step"  # the number of steps lies where the optimiser wants it, on either device
+            state.setdefault(int(index), {})[entry] = laid_out_like(parameters[int(index)], value) if moment else value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

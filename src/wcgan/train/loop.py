@@ -31,7 +31,7 @@ from wcgan.train.hardware import Hardware, find_hardware
 from wcgan.train.journal import Best, Journal
 from wcgan.train.learner import Learner, Losses
 from wcgan.train.parallel import Rank, process_group
-from wcgan.train.progress import Progress, progress_for
+from wcgan.train.progress import TrainingProgress, progress_for
 from wcgan.train.run import Run
 from wcgan.train.stopping import StopRequest, stop_requests
 
@@ -114,7 +114,7 @@ def loop_on(settings: LoopConfig, folder: Path, sizes: str) -> Iterator[tuple[Ha
 
 def run_tasks(
     tasks: Sequence[Task],
-    make_step: Callable[[Progress], Step],
+    make_step: Callable[[TrainingProgress], Step],
     hardware: Hardware,
     rank: Rank,
     stop: StopRequest,
@@ -189,7 +189,7 @@ def run_tasks(
 # What happens around an iteration
 
 
-def restore(tasks: Sequence[Task], rank: Rank, progress: Progress) -> tuple[int, float]:
+def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tuple[int, float]:
     """Puts back the newest whole checkpoint -> its iteration and the seconds spent until then.
 
     Of several tasks, the newest that all of them have: one may have been killed before the next could save.

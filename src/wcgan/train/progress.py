@@ -1,8 +1,8 @@
-"""Progress on the terminal, or in plain lines where there is none."""
+"""TrainingProgress on the terminal, or in plain lines where there is none."""
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -19,9 +19,11 @@ from rich.progress import Progress as RichProgress
 from wcgan.data.terminal import printable, printable_lines
 
 SECONDS_BETWEEN_LINES = 10.0
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
 
 
-class Progress:
+class TrainingProgress:
     """Says where a run stands."""
 
     def say(self, text: str) -> None:
@@ -34,7 +36,7 @@ class Progress:
         """So many iterations are done."""
 
 
-class _Bar(Progress):
+class _Bar(TrainingProgress):
     def __init__(self, bar: RichProgress, total: int) -> None:
         self.bar, self.task = bar, bar.add_task("training", total=total, figures="", rate="")
         self._first: tuple[int, float] | None = None
@@ -54,7 +56,7 @@ class _Bar(Progress):
         self.bar.update(self.task, completed=iteration, rate=rate)
 
 
-class _Lines(Progress):
+class _Lines(TrainingProgress):
     def __init__(self, total: int) -> None:
         self.total, self._figures, self._last = total, "", 0.0
         self._first: tuple[int, float] | None = None
@@ -77,11 +79,11 @@ class _Lines(Progress):
 
 
 @contextmanager
-def progress_for(total: int, visible: bool) -> Iterator[Progress]:
+def progress_for(total: int, visible: bool) -> Iterator[TrainingProgress]:
     """A bar on a terminal, lines elsewhere, nothing for processes other than the first."""
     console = Console(stderr=True)
     if not visible:
-        yield Progress()
+        yield TrainingProgress()
     elif console.is_terminal:
         columns = (
             BarColumn(),
