@@ -1,6 +1,6 @@
 """How alike the images of one class are: a sign of a generator that collapsed.
 
-    python benchmarks/twins.py results/ablation-cWC/*/seed-0/samples/*.png --data FOLDER
+    python benchmarks/twins.py results/ablation-cWC/*/seed-0/samples/*.png results/labels/*/samples/*.png --data FOLDER
     python benchmarks/twins.py RUN ...
 
 Grids are PNGs of `wcgan train` with a class in each row, ten images of CIFAR-10 wide. Of a run ten images of each class

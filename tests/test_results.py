@@ -1,9 +1,13 @@
-"""The committed results: their tables are what the program makes of the committed runs."""
+"""The committed results: tables and pages say what the committed runs say."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+from tests.benchmarks.scripts import load_script
+from tests.test_documents import anchors, without_code
 
 from wcgan.experiments.reproduce import rebuild
 from wcgan.experiments.tables import EXPERIMENTS
@@ -11,6 +15,27 @@ from wcgan.report import write_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = [key for key in EXPERIMENTS if (RESULTS / key).is_dir()]
+PAGES = sorted(RESULTS.rglob("README.md"))
+# The page with pictures inside is large, and `wcgan reproduce --from results` makes it.
+COMMITTED = ("md", "csv", "tex", "svg")
+CURVE = re.compile(r"^\| FID 10k after \|(.+)\|\n\|[-:| ]+\|\n((?:\|.+\|\n)+)", re.MULTILINE)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(RESULTS))
+
+
+def compare(made: Path, kept: Path) -> None:
+    for form in COMMITTED:
+        a, b = made / f"table.{form}", kept / f"table.{form}"
+        assert a.read_text() == b.read_text(), f"run `wcgan reproduce --from results`: {b} is out of date"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The results without their tables."""
+    shutil.copytree(RESULTS, tmp_path / "results", ignore=shutil.ignore_patterns("table.*"))
+    return tmp_path / "results"
 
 
 def test_there_are_some():
@@ -18,11 +43,41 @@ def test_there_are_some():
 
 
 @pytest.mark.parametrize("key", TABLES)
-def test_a_committed_table_is_that_of_its_runs(key, tmp_path):
-    shutil.copytree(RESULTS, tmp_path / "results")
-    for file in (tmp_path / "results" / key).glob("table.*"):
-        file.unlink()
-    rebuild(tmp_path / "results", key, write_table)
-    for form in ("md", "csv", "tex", "html", "svg"):
-        made, kept = (folder / key / f"table.{form}" for folder in (tmp_path / "results", RESULTS))
-        assert made.read_text() == kept.read_text(), f"run `wcgan reproduce --from results`: {kept} is out of date"
+def test_a_committed_table_is_that_of_its_runs(key, copy):
+    rebuild(copy, key, write_table)
+    compare(copy / key, RESULTS / key)
+
+
+def test_the_table_of_labels_is_that_of_its_runs(copy):
+    load_script("labels").write_labels(copy)
+    compare(copy / "labels", RESULTS / "labels")
+
+
+@pytest.mark.parametrize("key", [*TABLES, "labels"])
+def test_a_table_has_a_page_that_shows_its_curves(key):
+    assert "](table.svg)" in (RESULTS / key / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_curves_on_a_page_are_those_of_the_runs_it_links_to(page):
+    for header, body in CURVE.findall(page.read_text(encoding="utf-8")):
+        iterations = [int(cell.replace(",", "")) for cell in header.split("|")]
+        for row in body.splitlines():
+            label, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+            link = re.search(r"\]\((.+)\)", label)
+            if link is None:
+                assert "authors' log" in label, f"{label} links to no run"
+                continue
+            lines = (page.parent / link[1] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            found = [line for line in map(json.loads, lines) if line["kind"] == "evaluation"]
+            fid = {line["iteration"]: f"{line['FID']:.1f}" for line in found}
+            assert cells == [fid.get(iteration, "") for iteration in iterations], label
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_of_a_page_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+        file, _, anchor = target.partition("#")
+        place = page.parent / file if file else page
+        assert place.exists(), target
+        assert not anchor or anchor in anchors(place), target
