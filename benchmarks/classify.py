@@ -21,17 +21,16 @@ import torch
 
 from _gpu.parts import keep_compiled_networks
 from _gpu.timing import Timer, take_turns
-from wcgan.classify import ClassifyConfig, fit_classifier
-from wcgan.classify.batches import LabelledBatches
-from wcgan.classify.pupil import build_pupil
-from wcgan.classify.training import make_step
+from wcgan.core.device import Hardware, find_hardware
+from wcgan.core.terminal import TrainingProgress
 from wcgan.data import Dataset
 from wcgan.nets import ClassifierConfig
-from wcgan.train.batches import dataset_on
-from wcgan.train.commit import find_commit
+from wcgan.runs.config import ClassifyConfig
+from wcgan.runs.folder import find_commit
+from wcgan.train.batches import LabelledBatches, dataset_on
+from wcgan.train.classifier import build_pupil, make_step
 from wcgan.train.graph import WARM_UP
-from wcgan.train.hardware import Hardware, find_hardware
-from wcgan.train.progress import TrainingProgress
+from wcgan.train.start_classifier import fit_classifier
 
 EPOCH = 50_000  # images of CIFAR-10
 ITERATIONS = 100  # of a timing

@@ -19,14 +19,16 @@ from typing import Any
 
 import torch
 
+from wcgan.core.config import override
+from wcgan.core.device import find_hardware
 from wcgan.data import Dataset
 from wcgan.evaluate.inception import VARIABLE
-from wcgan.experiments import preset
-from wcgan.experiments.evaluator import evaluator_for
-from wcgan.experiments.training import load_data
 from wcgan.functional import plain_passes
-from wcgan.train import Config, fit_config, new_run, override, train
-from wcgan.train.hardware import find_hardware
+from wcgan.paper.presets import preset
+from wcgan.runs.config import Config
+from wcgan.runs.folder import new_run
+from wcgan.train.gan import train
+from wcgan.train.start import evaluator_for, fit_config, load_data
 
 PRESET = "cifar10/WC SN + ResNet"
 # What is run: the passes, and the seed.

@@ -13,14 +13,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from wcgan.core.device import find_device
 from wcgan.data import load
-from wcgan.evaluate.network import pixels_to_input
+from wcgan.evaluate.small_classifier import pixels_to_input
 from wcgan.nets import build_discriminator
-from wcgan.train.checkpoint import tensors_to_network
-from wcgan.train.commit import find_commit
-from wcgan.train.hardware import find_device
-from wcgan.train.loading import find_checkpoint, load_generator
-from wcgan.train.run import Run
+from wcgan.runs.checkpoint import tensors_to_network
+from wcgan.runs.folder import Run, find_commit
+from wcgan.runs.sampler import find_checkpoint, load_generator
 
 BATCH = 500
 

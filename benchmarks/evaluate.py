@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from wcgan import __version__, data
-from wcgan.evaluate import Inception, Plan, evaluate_images, load_inception
-from wcgan.evaluate._torchvision import import_torchvision
-from wcgan.evaluate.inception import empty_network, fidelity_version
+from wcgan.evaluate.inception import Inception, empty_network, fidelity_version, import_torchvision, load_inception
+from wcgan.evaluate.protocol import Plan
+from wcgan.evaluate.score import evaluate_images
 
 REFERENCE = 32  # images of the reference set, which is the same small one for both
 

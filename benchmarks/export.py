@@ -19,9 +19,9 @@ import torch
 import wcgan
 from _gpu.timing import Timer, take_turns
 from wcgan.export import sampler_to_servable, write_onnx
-from wcgan.export.onnx_file import onnx_runner
+from wcgan.export.programs import onnx_runner
 from wcgan.nets import GeneratorConfig, build_generator
-from wcgan.train import Sampler
+from wcgan.runs.sampler import Sampler
 
 CLASSES = 10
 # Name -> normalisation, and the one class that is kept.

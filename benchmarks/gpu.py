@@ -25,7 +25,7 @@ import wcgan
 from _gpu.bench import QUICK, Bench, Sizes
 from _gpu.parts import measure_factorisation, measure_inference, measure_iterations, measure_layers, measure_runs
 from _gpu.table import print_table
-from wcgan.train.commit import find_commit
+from wcgan.runs.folder import find_commit
 
 PARTS = ("factorisation", "layers", "iterations", "inference", "runs")
 

@@ -8,7 +8,7 @@ Writes `labels/table.md`, `.csv`, `.tex`, `.svg` and `.html` below that folder, 
 import argparse
 from pathlib import Path
 
-from wcgan.experiments.paper import Row, Table, figures_of
+from wcgan.paper.tables import Row, Table, figures_of
 from wcgan.report import write_table
 
 RUNS = {

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wcgan.experiments import preset
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.nets.blocks import PooledConv2d, UpsampledConv2d
 from wcgan.norm import WhiteningLayer
-from wcgan.train.config import Config
+from wcgan.paper.presets import preset
+from wcgan.runs.config import Config
 
 FLOPS, BANDWIDTH = 790e12, 4.3e12  # a second, of an H200: bfloat16 products and copies as measured, not as printed
 ACTIVATION, PARAMETER = 2, 4  # bytes

@@ -23,10 +23,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from wcgan.experiments.timing import WIDTH_ON_CPU, Step, build_workbench, iteration_config, rotated, step_to_seconds
-from wcgan.train.config import Config
-from wcgan.train.hardware import find_hardware
-from wcgan.train.parallel import Rank, process_group
+from wcgan.core.device import find_hardware
+from wcgan.core.processes import Rank, process_group
+from wcgan.reproduce.timed_iteration import (
+    WIDTH_ON_CPU,
+    Step,
+    build_workbench,
+    iteration_config,
+    rotated,
+    step_to_seconds,
+)
+from wcgan.runs.config import Config
 
 PEERS = ("BN", "WC", "cBN", "cWC")
 BASELINES = {"WC": "BN", "cWC": "cBN"}

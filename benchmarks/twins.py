@@ -19,10 +19,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from wcgan.core.images import scale_to_show, to_uint8
 from wcgan.data import load
-from wcgan.train.images import scale_to_show, to_uint8
-from wcgan.train.loading import load_generator
-from wcgan.train.run import Run
+from wcgan.runs.folder import Run
+from wcgan.runs.sampler import load_generator
 
 TWIN = 0.8
 COLUMNS = 10

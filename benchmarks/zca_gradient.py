@@ -21,11 +21,10 @@ from wcgan.functional.whitening import ZCA
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningLayer
 from wcgan.report.charts import HEIGHT, WIDTH, Series, series_to_svg, swatch
-from wcgan.report.html import tag
-from wcgan.report.style import CHART
-from wcgan.train.checkpoint import tensors_to_network
-from wcgan.train.loading import find_checkpoint
-from wcgan.train.run import Run
+from wcgan.report.html import CHART, tag
+from wcgan.runs.checkpoint import tensors_to_network
+from wcgan.runs.folder import Run
+from wcgan.runs.sampler import find_checkpoint
 
 KINDS = ("cholesky", *ZCA)
 GAPS = tuple(10 ** (-power / 2) for power in range(15))

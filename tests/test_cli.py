@@ -14,8 +14,8 @@ from tests.end_to_end.cases import training, write_photos
 
 import wcgan
 from wcgan import cli
-from wcgan.experiments import PRESETS
-from wcgan.train import Run
+from wcgan.paper.presets import PRESETS
+from wcgan.runs.folder import Run
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,8 @@ def place(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A run of three iterations on three classes of 8 x 8 colour images."""
-    from wcgan.experiments import configure, start
+    from wcgan.paper.presets import configure
+    from wcgan.train.start import start
 
     folder = tmp_path_factory.mktemp("trained")
     arguments = training(write_photos(folder / "photos"), folder / "run", iterations=3)
@@ -188,7 +189,8 @@ def test_runs_are_compared_on_one_page(command, trained, place):
 @pytest.fixture
 def digits_run(place):
     """A run of two iterations on the digits."""
-    from wcgan.experiments import configure, start
+    from wcgan.paper.presets import configure
+    from wcgan.train.start import start
 
     settings = ["train.iterations=2", "train.batch=4", "train.generator_batch=4", "train.evaluate_images=10"]
     start(configure("digits/cWC", settings=[*settings, "train.device=cpu"]), place / "run")
@@ -403,13 +405,13 @@ def test_classes_of_a_generator_without_any(command, place):
 
 
 def test_a_bug_is_not_hidden(monkeypatch):
-    from wcgan import experiments
+    from wcgan.paper import presets
 
     def fail(*arguments):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(sys, "argv", ["wcgan", "train"])
-    monkeypatch.setattr(experiments, "configure", fail)
+    monkeypatch.setattr(presets, "configure", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main()
 

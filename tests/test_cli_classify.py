@@ -3,12 +3,12 @@
 import pytest
 import torch
 from tests.data.cases import random_images, save
-from tests.experiments.cases import TINY_CLASSIFIER, everything, write_pictures
+from tests.reproduce.cases import TINY_CLASSIFIER, everything, write_pictures
 from tests.train.cases import different, last_tensors
 
-from wcgan.classify import load_classifier
 from wcgan.data import load
-from wcgan.train import Run
+from wcgan.runs.folder import Run
+from wcgan.train.start_classifier import load_classifier
 
 SETS = [part for setting in TINY_CLASSIFIER for part in ("--set", setting)]
 

@@ -9,9 +9,9 @@ import pytest
 from tests.benchmarks.scripts import load_script
 from tests.test_documents import anchors, without_code
 
-from wcgan.experiments.reproduce import rebuild
-from wcgan.experiments.tables import EXPERIMENTS
 from wcgan.report import write_table
+from wcgan.reproduce.command import rebuild
+from wcgan.reproduce.plan import EXPERIMENTS
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = [key for key in EXPERIMENTS if (RESULTS / key).is_dir()]

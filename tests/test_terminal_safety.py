@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 from tests.data.cases import random_images, save
 
-from wcgan.experiments import bars, board
-from wcgan.experiments.tables import plan_table
-from wcgan.train import progress
-from wcgan.train.shipped import shipped
+from wcgan.core import terminal as bars
+from wcgan.core import terminal as progress
+from wcgan.reproduce import command as board
+from wcgan.reproduce.plan import plan_table
+from wcgan.runs.sampler import shipped
 
 MARKUP, ESCAPE, OTHER = "[/x][bold]", "\x1b[2J\x1b]0;owned\x07", "caf\udce9"
 HOSTILE = [MARKUP, ESCAPE, OTHER, "[red]", "[link=file:///etc]x[/link]", ":smile:", "\u202egnp"]
@@ -60,7 +61,7 @@ def test_a_study_of_hostile_sides(command, tmp_path, name):
     from tests.web.study.cases import open_store
 
     from wcgan.web.study import read_study
-    from wcgan.web.study.plan import new_token, study_to_trials, token_to_id
+    from wcgan.web.study.config import new_token, study_to_trials, token_to_id
 
     for i in range(2):
         for number in range(4):

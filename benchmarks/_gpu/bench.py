@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wcgan.data.writing import write_atomically
+from wcgan.core.files import write_atomically
 
 
 @dataclass(frozen=True)

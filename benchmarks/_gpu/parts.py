@@ -20,16 +20,15 @@ from _gpu.table import BASELINES
 from _gpu.timing import Timer, make_timer, take_turns
 from curves import measure_curves
 from roofline import config_to_work, work_to_floor
-from wcgan.experiments.timing import Spoken, Step, iteration_config, keep_compiled_networks, synthetic_data
+from wcgan.core.device import find_hardware
+from wcgan.core.processes import Rank
 from wcgan.functional import covariance_to_whitening
 from wcgan.functional.whitening import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
+from wcgan.reproduce.timed_iteration import Spoken, Step, iteration_config, keep_compiled_networks, synthetic_data
 from wcgan.train import graph
-from wcgan.train.gan import batches_of, compile_players, make_step
-from wcgan.train.hardware import find_hardware
-from wcgan.train.iteration import build_players
-from wcgan.train.parallel import Rank
+from wcgan.train.gan import batches_of, build_players, compile_players, make_step
 
 EPS = 1e-3
 

@@ -13,8 +13,8 @@ from layers import AutodiffWhitening
 from wcgan.functional import plain_passes
 from wcgan.norm import WhiteningLayer
 from wcgan.norm.convert import replace_modules
-from wcgan.train.config import TrainConfig
-from wcgan.train.iteration import Players
+from wcgan.runs.config import TrainConfig
+from wcgan.train.gan import Players
 
 Passes = Callable[[], AbstractContextManager[None]]
 

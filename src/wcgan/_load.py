@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wcgan.train import Sampler
+    from wcgan.runs.sampler import Sampler
 
 
 def load(path: str | Path, checkpoint: str = "last", device: str = "auto") -> "Sampler":
@@ -23,7 +23,7 @@ def load(path: str | Path, checkpoint: str = "last", device: str = "auto") -> "S
         images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
     """
     try:
-        from wcgan.train import load_generator
+        from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.load needs more than the layers do: pip install 'wcgan[train]' ({error})") from error
     return load_generator(path, checkpoint, device)

@@ -7,15 +7,15 @@ import torch
 from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 from tests.benchmarks.scripts import load_script
-from tests.experiments.test_training import TINY
+from tests.train.test_start import TINY
 
+from wcgan.core.images import grid, write_png
 from wcgan.data import load
-from wcgan.experiments import configure
 from wcgan.nets import build_discriminator
+from wcgan.paper.presets import configure
+from wcgan.runs.folder import new_run
+from wcgan.runs.sampler import load_generator
 from wcgan.train.gan import train
-from wcgan.train.images import grid, write_png
-from wcgan.train.loading import load_generator
-from wcgan.train.run import new_run
 
 discriminator, twins = load_script("discriminator"), load_script("twins")
 

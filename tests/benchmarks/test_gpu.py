@@ -8,7 +8,7 @@ import torch
 from tests.benchmarks.scripts import load_script
 
 import wcgan
-from wcgan.experiments.timing import iteration_config
+from wcgan.reproduce.timed_iteration import iteration_config
 
 gpu = load_script("gpu")
 bench, parts, peers, table, timing = (

@@ -7,8 +7,8 @@ import torch
 from tests.benchmarks.scripts import load_script
 from torch.utils.flop_counter import FlopCounterMode
 
-from wcgan.experiments import preset
 from wcgan.nets import build_discriminator, build_generator
+from wcgan.paper.presets import preset
 
 roofline = load_script("roofline")
 PRESETS = ("cifar10/WC SN + ResNet", "cifar10/cWC SN + Proj. Discr.", "cifar10/WC SN + DCGAN")

@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from wcgan.experiments import timing
-from wcgan.experiments.timing import iteration_config
-from wcgan.nets import ARCHITECTURES
-from wcgan.train.parallel import Rank
+from wcgan.core.processes import Rank
+from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.reproduce import timed_iteration as timing
+from wcgan.reproduce.timed_iteration import iteration_config
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "train.py"
 

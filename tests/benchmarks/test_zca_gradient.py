@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 import pytest
 import torch
 from tests.benchmarks.scripts import load_script
-from tests.experiments.test_training import TINY
+from tests.train.test_start import TINY
 
 from wcgan.data import load
-from wcgan.experiments import configure
+from wcgan.paper.presets import configure
+from wcgan.runs.folder import new_run
+from wcgan.runs.sampler import load_generator
 from wcgan.train.gan import train
-from wcgan.train.loading import load_generator
-from wcgan.train.run import new_run
 
 script = load_script("zca_gradient")
 

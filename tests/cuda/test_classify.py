@@ -2,16 +2,14 @@
 
 import pytest
 import torch
-from tests.classify.cases import seeded, tiny_config, tiny_splits
+from tests.train.classifier_cases import seeded, tiny_config, tiny_splits
 
-from wcgan.classify.batches import LabelledBatches
-from wcgan.classify.pupil import build_pupil, examine
-from wcgan.classify.training import make_step
-from wcgan.train.batches import dataset_on
-from wcgan.train.checkpoint import learner_to_tensors
+from wcgan.core.device import Hardware
+from wcgan.core.terminal import TrainingProgress
+from wcgan.train.batches import LabelledBatches, dataset_on
+from wcgan.train.classifier import build_pupil, examine, make_step
 from wcgan.train.graph import WARM_UP
-from wcgan.train.hardware import Hardware
-from wcgan.train.progress import TrainingProgress
+from wcgan.train.learner import learner_to_tensors
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

@@ -10,16 +10,16 @@ import pytest
 import torch
 from tests.train.cases import last_tensors, tiny_config, tiny_data, tiny_run
 
+from wcgan.core.device import Hardware
+from wcgan.core.processes import Rank
+from wcgan.core.terminal import TrainingProgress
 from wcgan.nets import build_generator
-from wcgan.train import Sampler, gan, train
+from wcgan.runs.sampler import Sampler
+from wcgan.train import gan
 from wcgan.train.batches import Batches
-from wcgan.train.checkpoint import learner_to_tensors
-from wcgan.train.gan import batches_of, compile_players, make_step
+from wcgan.train.gan import batches_of, build_players, compile_players, make_step, train
 from wcgan.train.graph import WARM_UP
-from wcgan.train.hardware import Hardware
-from wcgan.train.iteration import build_players
-from wcgan.train.parallel import Rank
-from wcgan.train.progress import TrainingProgress
+from wcgan.train.learner import learner_to_tensors
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from tests.data.cases import random_images, save, smooth
 
-from wcgan.data.decode import decode, in_parallel, read_shape
-from wcgan.data.fit import fit
+from wcgan.data.decode import decode, fit, in_parallel, read_shape
 
 
 def test_transparency_is_laid_on_white(tmp_path: Path) -> None:

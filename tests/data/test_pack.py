@@ -235,7 +235,7 @@ def test_of_several_that_ask_at_once_one_decodes(folder: Path, counted: list[str
 def test_without_locks_two_processes_at_once_still_agree(
     folder: Path, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wcgan.data.lock.fcntl", None)
+    monkeypatch.setattr("wcgan.core.files.fcntl", None)
     recipe_chunks = pack._write
 
     def overtaken(*arguments: object) -> None:

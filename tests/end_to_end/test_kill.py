@@ -7,7 +7,7 @@ import pytest
 from tests.end_to_end.cases import begin, training, wait_until, write_photos
 from tests.train.cases import different, last_tensors
 
-from wcgan.train import Run
+from wcgan.runs.folder import Run
 
 KILLS = 14
 ITERATIONS = 499

@@ -5,8 +5,8 @@ import signal
 import pytest
 from tests.end_to_end.cases import begin, training, wait_until, write_photos
 
-from wcgan.train import Run
-from wcgan.train.checkpoint import read_newest
+from wcgan.runs.checkpoint import read_newest
+from wcgan.runs.folder import Run
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,11 +8,11 @@ import time
 
 import pytest
 from tests.end_to_end.cases import begin, wait_until
-from tests.experiments.cases import everything, holders, lines_of, tiny, write_pictures
+from tests.reproduce.cases import everything, holders, lines_of, tiny, write_pictures
 
-from wcgan.experiments import plan_table
 from wcgan.norm import VARIANTS
-from wcgan.train import Run
+from wcgan.reproduce.plan import plan_table
+from wcgan.runs.folder import Run
 
 KILLS = 3
 

@@ -11,8 +11,8 @@ from tests.data.cases import save
 from torch import Tensor
 
 from wcgan.data import Dataset, load
-from wcgan.evaluate import Plan
 from wcgan.evaluate.inception import empty_network
+from wcgan.evaluate.protocol import Plan
 
 
 def digits(split: str = "train") -> Dataset:

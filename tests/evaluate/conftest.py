@@ -4,7 +4,9 @@ import pytest
 import torch
 from tests.evaluate.cases import digits, random_weights, stripes
 
-from wcgan.evaluate import ClassifierSettings, load_inception, train_classifier
+from wcgan.evaluate.inception import load_inception
+from wcgan.evaluate.small_classifier import ClassifierSettings
+from wcgan.evaluate.train_small_classifier import train_classifier
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from tests.evaluate.cases import pictures, pictures_of, plan, stripes, write_pic
 from torch import nn
 
 from wcgan.data import load
-from wcgan.evaluate import evaluate_images
-from wcgan.evaluate._torchvision import import_torchvision
+from wcgan.evaluate.inception import import_torchvision
+from wcgan.evaluate.score import evaluate_images
 
 import_torchvision()
 

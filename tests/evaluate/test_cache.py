@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.evaluate.cases import stripes
 
-from wcgan.evaluate import load_classifier
+from wcgan.evaluate.train_small_classifier import load_classifier
 
 
 class Epochs:

@@ -9,6 +9,7 @@ import torch
 from tests.nets.cases import KINDS, VARIANTS, labels_for, make_generator, make_noise, randomize
 from torch import nn
 
+from wcgan.core.randomness import generator_for
 from wcgan.evaluate.conditioning import (
     NOISES,
     RESOLUTION,
@@ -19,7 +20,6 @@ from wcgan.evaluate.conditioning import (
     measure_conditioning,
 )
 from wcgan.nets import Generator
-from wcgan.train.randomness import generator_for
 
 
 @torch.no_grad()

@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 from tests.evaluate.cases import pictures, pictures_of, plan, random_weights
 
-from wcgan.evaluate import evaluate_images, load_inception
-from wcgan.evaluate.inception import empty_network
+from wcgan.evaluate.inception import empty_network, load_inception
+from wcgan.evaluate.score import evaluate_images
 
 REAL = os.environ.get("WCGAN_INCEPTION_WEIGHTS")  # read before each test is given an environment of its own
 needs_real = pytest.mark.skipif(REAL is None, reason="needs WCGAN_INCEPTION_WEIGHTS=FILE, Inception's real weights")

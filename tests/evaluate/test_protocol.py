@@ -2,7 +2,7 @@
 
 import pytest
 
-from wcgan.evaluate import PROTOCOLS, find_protocol, protocol_to_plan
+from wcgan.evaluate.protocol import PROTOCOLS, find_protocol, protocol_to_plan
 
 COUNTS = {
     # real images' split, real, generated, sets of the Inception Score, images in all of them

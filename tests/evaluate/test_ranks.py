@@ -6,15 +6,13 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from tests.evaluate.cases import Replay, plan, stripes
 
-from wcgan.evaluate import (
-    METRICS,
-    ClassifierSettings,
-    evaluate_generator,
-    load_classifier,
-    neighbourhoods,
-    precision_recall,
-)
-from wcgan.train.parallel import Rank
+from wcgan.core.processes import Rank
+from wcgan.evaluate import precision_recall as neighbourhoods
+from wcgan.evaluate.precision_recall import precision_recall
+from wcgan.evaluate.protocol import METRICS
+from wcgan.evaluate.score import evaluate_generator
+from wcgan.evaluate.small_classifier import ClassifierSettings
+from wcgan.evaluate.train_small_classifier import load_classifier
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch was built without gloo"

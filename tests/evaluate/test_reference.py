@@ -6,8 +6,9 @@ import pytest
 import torch
 from tests.evaluate.cases import stripes
 
-from wcgan.evaluate import features_to_moments, load_reference
-from wcgan.evaluate.sources import content_order
+from wcgan.evaluate.fid import features_to_moments
+from wcgan.evaluate.image_sets import content_order
+from wcgan.evaluate.reference import load_reference
 
 
 class Counted:

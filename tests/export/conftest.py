@@ -3,7 +3,7 @@
 import pytest
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
-from wcgan.train import train
+from wcgan.train.gan import train
 
 
 def _trained(folder, normalization, head):

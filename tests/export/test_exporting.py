@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from wcgan.export import export_run, facts_to_lines, read_weights, sampler_to_servable, write_program
 from wcgan.nets import GeneratorConfig, build_generator
-from wcgan.train import Sampler, load_generator
+from wcgan.runs.sampler import Sampler, load_generator
 
 
 def inputs(run, count=7, seed=5):
@@ -26,7 +26,7 @@ def images(run, *given):
 
 def onnx_runner(path):
     pytest.importorskip("onnxruntime")
-    from wcgan.export.onnx_file import onnx_runner
+    from wcgan.export.programs import onnx_runner
 
     return onnx_runner(path, threads=1)
 

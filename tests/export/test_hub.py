@@ -10,7 +10,9 @@ from PIL import Image
 from tests.train.cases import tiny_config
 
 from wcgan.export import export_run, read_weights
-from wcgan.train import Run, load_generator, write_config
+from wcgan.runs.config import write_config
+from wcgan.runs.folder import Run
+from wcgan.runs.sampler import load_generator
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 from wcgan.export.hub import PretrainedGenerator  # noqa: E402
@@ -99,9 +101,9 @@ def test_the_samples_are_a_class_a_row(folder):
 
 
 def evaluated(tmp_path, scores):
-    from wcgan.export.card import run_to_card
+    from wcgan.export.hub import run_to_card
     from wcgan.nets import build_generator
-    from wcgan.train import Sampler
+    from wcgan.runs.sampler import Sampler
 
     config = tiny_config("WC", "plain")
     write_config(config, tmp_path / "config.yaml")

@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import wcgan
+from wcgan.core.config import config_from_dict
 from wcgan.nets import ClassifierConfig, build_classifier
 from wcgan.nets.classifier import subsample_and_widen
 from wcgan.norm import WhiteningLayer
 from wcgan.norm.fold import FoldedMap
-from wcgan.train.config import config_from_dict
 
 UNCONDITIONAL = ("BN", "W-only", "WC-diag", "C-only", "std-C", "WzcaC", "WC", "DBN", "IterNorm")
 PUBLISHED = {20: 0.27, 32: 0.46, 44: 0.66, 56: 0.85, 110: 1.7}  # He et al., table 6: depth -> millions of parameters

@@ -8,7 +8,8 @@ import torch
 from tests.nets.cases import CONDITIONAL, VARIANTS
 
 import wcgan.nets
-from wcgan.nets import ARCHITECTURES, DiscriminatorConfig, GeneratorConfig
+from wcgan.nets import DiscriminatorConfig, GeneratorConfig
+from wcgan.paper.architectures import ARCHITECTURES
 
 # field, what is wrong with it, other fields, what must be said of it
 BAD_GENERATORS = [

@@ -4,16 +4,7 @@ import copy
 
 import pytest
 import torch
-from tests.norm.cases import (
-    CHANNELS,
-    EXACT,
-    VARIANTS,
-    assert_unchanged,
-    gradients,
-    make_inputs,
-    make_layer,
-    snapshot,
-)
+from tests.norm.cases import CHANNELS, EXACT, VARIANTS, assert_unchanged, gradients, make_inputs, make_layer, snapshot
 from torch import nn
 
 import wcgan

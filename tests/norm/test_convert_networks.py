@@ -38,7 +38,7 @@ def pretrained(model):
 def torchvision_model(name):
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed")
-    from wcgan.evaluate._torchvision import import_torchvision
+    from wcgan.evaluate.inception import import_torchvision
 
     import_torchvision()
     import torchvision

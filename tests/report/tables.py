@@ -5,7 +5,7 @@ import csv
 from tests.report.cases import config, event, training, write_run
 from tests.report.reader import read_page
 
-from wcgan.experiments.paper import Row, Table
+from wcgan.paper.tables import Row, Table
 
 TABLE = Table(
     "tab.some",

@@ -12,7 +12,7 @@ from tests.report.cases import (
     write_run,
 )
 
-from wcgan.experiments.paper import TABLES
+from wcgan.paper.tables import TABLES
 from wcgan.report import write_report, write_table
 
 # Pairs of visible texts in charts whose boxes meet, with a pixel's grace.

@@ -6,7 +6,7 @@ import pytest
 from tests.report.cases import classifier_config, classifier_records, write_run
 from tests.report.reader import read_page, rows, section
 
-from wcgan.experiments.paper import TABLES
+from wcgan.paper.tables import TABLES
 from wcgan.report import read_runs, runs_to_error, runs_to_rows, write_report, write_table
 
 TABLE = TABLES["classification"]

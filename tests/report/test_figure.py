@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 import pytest
 from tests.report.cases import config, event, published, training, write_run
 
-from wcgan.experiments.paper import Row, Table
+from wcgan.paper.tables import Row, Table
 from wcgan.report import write_table
 from wcgan.report.charts import HEIGHT
-from wcgan.report.figure import NONE
+from wcgan.report.curves import NONE
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "</style><script>alert(1)</script><&\"'\x00\ufffe\uffff"

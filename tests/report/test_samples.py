@@ -11,10 +11,10 @@ from PIL import Image
 from tests.report.reader import read_page, section
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
+from wcgan.core.images import grid
 from wcgan.report import write_report
-from wcgan.train import load_generator
+from wcgan.runs.sampler import load_generator
 from wcgan.train.gan import train
-from wcgan.train.images import grid
 
 
 @pytest.fixture

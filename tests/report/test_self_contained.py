@@ -8,7 +8,7 @@ from tests.report.cases import config, evaluations, event, training, write_run
 from tests.report.reader import read_page
 
 from wcgan.report import write_report
-from wcgan.report.style import _DARK, _LIGHT
+from wcgan.report.html import _DARK, _LIGHT
 
 NASTY = "</pre></style></title><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 LOADING = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background", "style", "formaction"}

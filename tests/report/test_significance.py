@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from wcgan.report.significance import compare, holm, welch
+from wcgan.report.seed_groups import compare, holm, welch
 
 values = st.integers(-1000, 1000).map(lambda n: n / 10)
 samples = st.lists(values, min_size=2, max_size=6).filter(lambda sample: len(set(sample)) > 1)

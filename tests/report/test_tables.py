@@ -9,8 +9,8 @@ from tests.report.latex import read_latex
 from tests.report.reader import read_page, rows
 from tests.report.tables import DASH, TABLE, finished, lines, markdown, rows_of
 
-from wcgan.experiments.paper import TABLES, Quote, Row, Table
-from wcgan.report.rows import QUOTED, RULE
+from wcgan.paper.tables import TABLES, Quote, Row, Table
+from wcgan.report.paper_comparison import QUOTED, RULE
 
 NASTY = 'a\\b{c}$d&e#f%g_h^i~j|k<l>m"n`o*p[q]\n\\\\[r\t\u2212s'
 

@@ -6,7 +6,7 @@ from tests.report.latex import read_latex
 from tests.report.reader import read_page
 from tests.report.tables import DASH, finished, lines, markdown, rows_of
 
-from wcgan.experiments.paper import Row, Table
+from wcgan.paper.tables import Row, Table
 
 
 def test_a_row_has_its_best_on_the_way_with_the_iteration_and_its_last(write, tmp_path):

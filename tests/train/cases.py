@@ -12,11 +12,12 @@ from torch import Tensor
 from wcgan.data import Dataset
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
-from wcgan.train import Config, DataConfig, Run, TrainConfig, new_run
+from wcgan.runs.checkpoint import read_newest
+from wcgan.runs.config import Config, DataConfig, TrainConfig
+from wcgan.runs.folder import Run, new_run
 from wcgan.train.batches import Batches
-from wcgan.train.checkpoint import learner_to_tensors, read_newest
-from wcgan.train.iteration import Players, build_players, learning_rate, train_iteration
-from wcgan.train.learner import set_learning_rate
+from wcgan.train.gan import Players, build_players, learning_rate, train_iteration
+from wcgan.train.learner import learner_to_tensors, set_learning_rate
 
 CPU = torch.device("cpu")
 CLASSES = 3

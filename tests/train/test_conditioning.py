@@ -6,7 +6,8 @@ import pytest
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
 from wcgan.evaluate.conditioning import NOISES, measure_conditioning
-from wcgan.train import load_generator, train
+from wcgan.runs.sampler import load_generator
+from wcgan.train.gan import train
 
 
 def run_to_end(folder, noise=6, stop_at=None, **settings):

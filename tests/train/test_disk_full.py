@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.train.cases import last_tensors, tiny_config, tiny_data, tiny_run
 
-from wcgan.train import CheckpointError, train
-from wcgan.train.checkpoint import read_newest, write_checkpoint
+from wcgan.runs.checkpoint import CheckpointError, read_newest, write_checkpoint
+from wcgan.train.gan import train
 
 MIB = 2**20
 

@@ -25,13 +25,16 @@ from PIL import Image
 from tests.test_documents import python_blocks
 
 import wcgan.train
-from wcgan import data, experiments
+from wcgan import data
 from wcgan.cli import main
+from wcgan.core.processes import Rank
+from wcgan.paper.presets import configure
+from wcgan.paper.presets import preset as find_preset
+from wcgan.runs.checkpoint import read_checkpoint, read_newest
+from wcgan.runs.folder import Run
 from wcgan.train.batches import Batches
-from wcgan.train.checkpoint import read_checkpoint, read_newest
-from wcgan.train.iteration import build_players, train_iteration
-from wcgan.train.parallel import Rank
-from wcgan.train.run import Run
+from wcgan.train.gan import build_players, train_iteration
+from wcgan.train.start import start
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch was built without gloo"
@@ -115,9 +118,9 @@ def in_float64(folder):
 
 def run_one(folder, preset, out, **settings):
     chosen = [f"{name}={value}" for name, value in (SETTINGS | settings).items()]
-    config = experiments.configure(preset, str(folder / "images"), settings=chosen)
+    config = configure(preset, str(folder / "images"), settings=chosen)
     with float64():
-        experiments.start(config, folder / out)
+        start(config, folder / out)
 
 
 def train_lines(folder):
@@ -288,7 +291,7 @@ def traffic_in_the_document():
     ],
 )
 def test_an_iteration_sends_what_the_document_says(lonely_group, monkeypatch, preset, normalization, widths):
-    config = experiments.preset(preset)
+    config = find_preset(preset)
     config = replace(
         config,
         generator=replace(config.generator, widths=widths, normalization=normalization),

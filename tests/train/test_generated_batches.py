@@ -6,8 +6,8 @@ import pytest
 import torch
 from tests.train.cases import iterate, snapshot, tiny_batches, tiny_config, tiny_players
 
-from wcgan.train import iteration as module
-from wcgan.train.iteration import critic_images
+from wcgan.train import gan as module
+from wcgan.train.gan import critic_images
 
 PENALTY = {"loss": "wasserstein", "gradient_penalty": 10.0}
 CONFIGS = {

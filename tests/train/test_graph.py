@@ -6,11 +6,10 @@ import pytest
 import torch
 from tests.train.cases import different, iterate, snapshot, tiny_batches, tiny_config, tiny_data, tiny_players, tiny_run
 
+from wcgan.core.device import Hardware
 from wcgan.norm import VARIANTS
-from wcgan.train import train
+from wcgan.train.gan import learning_rate, train, train_iteration
 from wcgan.train.graph import LARGEST_EIGEN, GraphedIteration, hardware_for, hindrance
-from wcgan.train.hardware import Hardware
-from wcgan.train.iteration import learning_rate, train_iteration
 from wcgan.train.learner import set_learning_rate
 
 ABLE = Hardware(torch.device("cpu"), torch.float32, False, False, None)  # as one that records

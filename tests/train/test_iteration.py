@@ -17,9 +17,9 @@ from tests.train.cases import (
 )
 
 from wcgan.norm import VARIANTS
-from wcgan.train import Config, TrainConfig
-from wcgan.train import iteration as module
-from wcgan.train.iteration import learning_rate, update_average
+from wcgan.runs.config import Config, TrainConfig
+from wcgan.train import gan as module
+from wcgan.train.gan import learning_rate, update_average
 from wcgan.train.learner import laid_out_like, set_learning_rate
 
 GAMES = {

@@ -7,10 +7,12 @@ import torch
 from PIL import Image
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
-from wcgan.train import DivergedError, load_generator, train
+from wcgan.runs.checkpoint import read_checkpoint, read_newest
+from wcgan.runs.sampler import load_generator
+from wcgan.train import gan as iteration_module
 from wcgan.train import gan as module
-from wcgan.train import iteration as iteration_module
-from wcgan.train.checkpoint import read_checkpoint, read_newest
+from wcgan.train.gan import train
+from wcgan.train.loop import DivergedError
 
 
 def run_to_end(folder, evaluator=None, data=None, **settings):
@@ -256,8 +258,8 @@ def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
 
 
 def test_a_batch_that_cannot_be_shared_equally_is_said():
+    from wcgan.core.processes import Rank
     from wcgan.train.gan import check_shares
-    from wcgan.train.parallel import Rank
 
     with pytest.raises(ValueError, match=r"train\.batch=4 cannot be shared equally by 3 processes"):
         check_shares(tiny_config(), Rank(0, 3))

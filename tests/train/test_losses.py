@@ -8,7 +8,7 @@ from torch import nn
 
 from wcgan.nets import DiscriminatorConfig, build_discriminator
 from wcgan.nets.discriminator import Scores
-from wcgan.train.losses import DISCRIMINATOR_LOSSES, class_loss, generator_loss, gradient_penalty
+from wcgan.train.gan import DISCRIMINATOR_LOSSES, class_loss, generator_loss, gradient_penalty
 
 REAL = torch.tensor([2.0, 0.5, -1.0])
 FAKE = torch.tensor([-3.0, 0.0, 1.0])

@@ -4,9 +4,9 @@ import pytest
 import torch
 from tests.train.cases import tiny_batches, tiny_config, tiny_data
 
+from wcgan.core.processes import Rank
+from wcgan.core.randomness import generator_for
 from wcgan.train.batches import EpochOrder
-from wcgan.train.parallel import Rank
-from wcgan.train.randomness import generator_for
 
 
 def draw(seed=0, purpose="critic", step=0):

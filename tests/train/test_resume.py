@@ -7,10 +7,11 @@ import pytest
 import torch
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
-from wcgan.train import CheckpointError, new_run, resumed_run, train
+from wcgan.runs.checkpoint import CheckpointError, read_newest
+from wcgan.runs.folder import new_run, resumed_run
 from wcgan.train import gan as module
 from wcgan.train.batches import Batches
-from wcgan.train.checkpoint import read_newest
+from wcgan.train.gan import train
 
 
 class Killed(BaseException):

@@ -7,7 +7,7 @@ from typing import NoReturn
 from wcgan.cli.app import app, errors, say
 
 BAD_INPUT = 2
-for _commands in ("training", "classifying", "measuring", "serving"):  # in the order in which they are listed
+for _commands in ("training", "measuring", "serving"):  # in the order in which they are listed
     import_module(f"wcgan.cli.{_commands}")
 
 

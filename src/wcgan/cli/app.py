@@ -10,12 +10,12 @@ try:
     import typer
     from rich.console import Console
 
-    from wcgan.data.terminal import printable_lines
+    from wcgan.core.terminal import printable_lines
 except ImportError:
     sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
 
 if TYPE_CHECKING:
-    from wcgan.train import Outcome
+    from wcgan.train.loop import Outcome
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out, errors = Console(), Console(stderr=True)

@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from wcgan.cli.app import Settings, app, out, say, words
-from wcgan.data.terminal import cells, printable
+from wcgan.core.terminal import cells, printable
 
 
 @app.command()
@@ -33,11 +33,12 @@ def evaluate(
     folder: Annotated[Path | None, typer.Option("--out", help="Whose metrics.jsonl gets the figures.")] = None,
 ) -> None:
     """IS, FID, KID, precision and recall of a run or any images, with the protocol beside every figure."""
-    from wcgan import experiments
+    from wcgan.core.terminal import progress_bars
+    from wcgan.evaluate import command
     from wcgan.report import scores_to_rows
-    from wcgan.train import Run
+    from wcgan.runs.folder import Run
 
-    config = experiments.EvaluationConfig(
+    config = command.EvaluationConfig(
         reference=reference,
         protocol=protocol,
         metrics=None if metrics is None else tuple(words(metrics.lower())),
@@ -52,8 +53,8 @@ def evaluate(
         batch=batch,
         device=device,
     )
-    with experiments.progress_bars() as progress:
-        measured = experiments.evaluate(target, config, progress)
+    with progress_bars() as progress:
+        measured = command.evaluate(target, config, progress)
     if not measured.first_process:
         return
     heads, rows, (protocol, *facts) = scores_to_rows(measured.scores)
@@ -77,8 +78,8 @@ def compare(
     page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
 ) -> None:
     """One page on several runs, side by side, and their last scores in a table."""
-    from wcgan.experiments import folder_to_runs
     from wcgan.report import read_runs, runs_to_rows, write_report
+    from wcgan.train.start_classifier import folder_to_runs
 
     runs = [run for folder in runs for run in folder_to_runs(folder)]
     heads, rows, protocols = runs_to_rows(read_runs(runs))
@@ -109,33 +110,34 @@ def reproduce(
     source: Annotated[Path | None, typer.Option("--from", help="Train nothing: write from the runs in here.")] = None,
 ) -> None:
     """Make a table of the paper, ours beside the paper's: run what is missing, skip what is done."""
-    from wcgan import experiments
-    from wcgan.experiments.listing import tables_to_lines
-    from wcgan.report.estimates import estimates_to_lines
-    from wcgan.report.tables import write_table
+    from wcgan.core.terminal import progress_bars
+    from wcgan.report.write_table import write_table
+    from wcgan.reproduce import command, plan
+    from wcgan.reproduce.estimate_cost import estimate, estimates_to_lines
+    from wcgan.reproduce.measurements import find_measurement, tables_to_lines
 
     if listing:
         for line in tables_to_lines():
             say(line)
         return
-    if table is not None and (measurement := experiments.find_measurement(table)) is not None:
-        where = source or folder or experiments.default_folder(scale)
+    if table is not None and (measurement := find_measurement(table)) is not None:
+        where = source or folder or plan.default_folder(scale)
         measurement.make(where, settings or (), dry_run, say)
         return
     if source is not None:
-        for key, page in experiments.rebuild(source, table, write_table, rows or ()).items():
+        for key, page in command.rebuild(source, table, write_table, rows or ()).items():
             say(f"{key}: {page}")
         return
     if table is None:
         raise ValueError("name a table: `wcgan reproduce --list` lists them")
-    plan = experiments.plan_table(table, rows or (), seeds, scale, settings or (), folder)
+    planned = plan.plan_table(table, rows or (), seeds, scale, settings or (), folder)
     if dry_run:
-        with experiments.progress_bars() as progress:
-            estimates, notes = experiments.estimate(plan, progress)
+        with progress_bars() as progress:
+            estimates, notes = estimate(planned, progress)
         for line in estimates_to_lines(estimates, notes):
             say(line)
-        raise typer.Exit(experiments.INCOMPLETE if any(each.missing for each in estimates) else 0)
-    result = experiments.reproduce(plan, write_table, ray, gpus_per_run)
+        raise typer.Exit(command.INCOMPLETE if any(each.missing for each in estimates) else 0)
+    result = command.reproduce(planned, write_table, ray, gpus_per_run)
     for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
         say(line)
     if result.stopped_by is not None:

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from wcgan.cli.app import app, out, say
-from wcgan.data.terminal import cells
+from wcgan.core.terminal import cells
 
 study = typer.Typer(help="A preference study: which of two looks more realistic?", no_args_is_help=True)
 app.add_typer(study, name="study")
@@ -31,9 +31,9 @@ def export(
     label: Annotated[int | None, typer.Option(help="Keep this class alone.")] = None,
 ) -> None:
     """Write a trained generator for others to load, and check what was written."""
-    from wcgan.experiments import progress_bars
+    from wcgan.core.terminal import progress_bars
     from wcgan.export import export_run, facts_to_lines
-    from wcgan.train.shipped import find_run
+    from wcgan.runs.sampler import find_run
 
     with progress_bars() as progress:
         facts = export_run(find_run(run), form, folder, checkpoint, label, progress)
@@ -82,7 +82,7 @@ def study_create(
     most: Annotated[int, typer.Option("--most-participants", help="Nobody can join after so many.")] = 1000,
 ) -> None:
     """Draw paired image sets from two runs or two folders."""
-    from wcgan.train.shipped import find_run
+    from wcgan.runs.sampler import find_run
     from wcgan.web.study import create_study
 
     a, b = find_run(a), find_run(b)
@@ -103,7 +103,7 @@ def study_serve(
     database: Votes = None,
 ) -> None:
     """Show the pairs to participants; the links are printed."""
-    from wcgan.web.study.serve import serve_study
+    from wcgan.web.study.server import serve_study
 
     serve_study(folder, host, port, database, participants, say)
 

@@ -21,21 +21,22 @@ def train(
     stop_at: Annotated[int | None, typer.Option(help="Stop at this iteration, to be gone on with.")] = None,
 ) -> None:
     """Train a GAN. With no preset: the embedded digits."""
-    from wcgan import experiments
+    from wcgan import train as training
+    from wcgan.paper import presets
     from wcgan.report import write_report
-    from wcgan.train import Run
+    from wcgan.runs.folder import Run
 
-    chosen = preset or experiments.DEFAULT
-    folder = folder or Path("runs") / experiments.preset_to_folder(chosen)
+    chosen = preset or presets.DEFAULT
+    folder = folder or Path("runs") / presets.preset_to_folder(chosen)
     if evaluate_every is not None:
         settings = [*(settings or []), f"train.evaluate_every={evaluate_every}"]
     own = resume and preset is None and data is None and not settings and not strict
-    config = Run(folder).config() if own else experiments.configure(chosen, data, strict, settings or [])
+    config = Run(folder).config() if own else presets.configure(chosen, data, strict, settings or [])
     if dry_run:
-        for name, value in experiments.dry_run(config).items():
+        for name, value in training.dry_run(config).items():
             say(f"{name:14} {value}")
         return
-    outcome = experiments.go_on(folder, stop_at) if own else experiments.start(config, folder, resume, stop_at)
+    outcome = training.go_on(folder, stop_at) if own else training.start(config, folder, resume, stop_at)
     if say_end("train", outcome, config.train.iterations, folder):
         say(f"report: {write_report([folder], folder / 'report.html')}")
 
@@ -53,11 +54,10 @@ def sample(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
     """Draw images from a trained generator."""
-    from wcgan.experiments.grids import write_grid
-    from wcgan.train import load_generator
-    from wcgan.train.folders import free_name
-    from wcgan.train.images import write_images
-    from wcgan.train.shipped import find_run, shipped
+    from wcgan.core.files import free_name
+    from wcgan.core.images import write_images
+    from wcgan.reproduce.figures import write_grid
+    from wcgan.runs.sampler import find_run, load_generator, shipped
 
     source = shipped() if run is None else find_run(run)
     place = source if source == run else Path()  # nothing is written among the shipped generators
@@ -83,7 +83,7 @@ def presets(
     text: Annotated[str, typer.Argument(help="List only those with this in their name or their table's.")] = "",
 ) -> None:
     """List what can be trained by name, with what it costs and what the paper reports."""
-    from wcgan.experiments.listing import presets_to_lines
+    from wcgan.paper.listing import presets_to_lines
 
     for line in presets_to_lines(text):
         say(line)
@@ -104,3 +104,48 @@ def datasets(
         say(f"{status.name:14} {'here   ' if status.present else 'missing'}  {status.what}")
         if not status.present:
             say(f"{'':14} {status.how_to_get}")
+
+
+@app.command()
+def classify(
+    preset: Annotated[str | None, typer.Argument(help="What to train; see `wcgan presets ResNet-`.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="A data set's name, or a folder with one for each class.")] = None,
+    depth: Annotated[int | None, typer.Option(help="Of the ResNet: 20, 32, 44, 56, 110, or any 6n + 2.")] = None,
+    norm: Annotated[str | None, typer.Option(help="BN, WC, DBN, IterNorm or another without classes.")] = None,
+    where: Annotated[str | None, typer.Option(help="first or all: the layers that have it.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="3 for the seeds 0, 1 and 2, side by side.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="The run's folder, or that of its seeds.")] = None,
+    settings: Settings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out, if it is there.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A broken image is fatal.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
+    stop_at: Annotated[int | None, typer.Option(help="Stop at this iteration, to be gone on with.")] = None,
+) -> None:
+    """Train a ResNet to classify. With neither preset nor data set: the embedded digits."""
+    from wcgan import train as training
+    from wcgan.paper import presets
+    from wcgan.paper.classifier_presets import classifier_to_name
+    from wcgan.report import read_runs, runs_to_error, write_report
+    from wcgan.runs.config import ClassifyConfig
+    from wcgan.runs.folder import Run
+    from wcgan.train.start_classifier import folder_to_runs
+
+    chosen = (preset, dataset, depth, norm, where, seeds, settings, strict)
+    own = folder if resume and not any(chosen) else None
+    if own is not None:
+        config = Run(folder_to_runs(own)[0]).config(ClassifyConfig)
+    else:
+        config = presets.configure_classifier(preset, dataset, depth, norm, where, strict, settings or ())
+    if dry_run:
+        for name, value in training.dry_run_classifiers(config, seeds).items():
+            say(f"{name:14} {value}")
+        return
+    folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
+    if own is not None:
+        outcome = training.go_on_with_classifiers(own, stop_at)
+    else:
+        outcome = training.start_classifiers(config, folder, seeds, resume, stop_at)
+    if say_end("classify", outcome, config.train.iterations, folder):
+        runs = folder_to_runs(folder)
+        say(f"report: {write_report(runs, folder / 'report.html')}")
+        say(runs_to_error(read_runs(runs)))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wcgan.data.terminal import shown
+from wcgan.core.terminal import shown
 
 _ARRAY_MAKERS = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
 _BYTES_STATES = tuple((3, order, None, None, None, -1, -1, 0) for order in (b"|", "|"))

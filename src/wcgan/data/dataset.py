@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from wcgan.data.arrays import arrays_to_recipe
-from wcgan.data.digits import load_digits
+from wcgan.core.terminal import OnProgress, printable, shown
+from wcgan.data.arrays import arrays_to_recipe, load_digits
 from wcgan.data.folder import folder_splits, folder_to_recipe
 from wcgan.data.imagenet import imagenet_to_recipe
 from wcgan.data.pack import Pack, open_or_write
 from wcgan.data.sources import SOURCES, data_folder
-from wcgan.data.terminal import printable, shown
-from wcgan.train.progress import OnProgress
 
 _log = logging.getLogger(__name__)
 _NAMED_WHEN_SKIPPED = 5

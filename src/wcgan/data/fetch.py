@@ -10,9 +10,9 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-from wcgan.data.lock import locked
+from wcgan.core.files import locked
+from wcgan.core.terminal import OnProgress
 from wcgan.data.sources import SOURCES, Archive, data_folder
-from wcgan.train.progress import OnProgress
 
 _BLOCK = 1 << 20
 _TIMEOUT = 30  # seconds without a byte

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from wcgan.core.terminal import OnProgress, printable
 from wcgan.data.decode import Shape, decode_all, in_parallel, read_shape
-from wcgan.data.recipe import Chunk, OnProgress, Recipe
-from wcgan.data.terminal import printable
+from wcgan.data.recipe import Chunk, Recipe
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wcgan.core.reading import open_file
 from wcgan.data.cifar_pickle import read_batch
-from wcgan.data.reading import open_file
 
 Images = NDArray[np.uint8]  # (N, C, H, W)
 Labels = NDArray[np.int64]  # (N,)

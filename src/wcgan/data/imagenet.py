@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from wcgan.core.reading import read_bytes, read_text
+from wcgan.core.terminal import printable, shown
 from wcgan.data.decode import decode_all, reason
 from wcgan.data.folder import list_images
-from wcgan.data.reading import read_bytes, read_text
 from wcgan.data.recipe import Recipe
 from wcgan.data.sources import Source
-from wcgan.data.terminal import printable, shown
 
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _MOST_LISTED = 1 << 26  # bytes of a publisher's list; the largest has a third of it

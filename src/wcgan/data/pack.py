@@ -26,11 +26,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wcgan.data.lock import locked
-from wcgan.data.reading import parse_json, read_bytes
+from wcgan.core.files import locked, sync_folder
+from wcgan.core.reading import parse_json, read_bytes
+from wcgan.core.terminal import OnProgress
 from wcgan.data.recipe import Recipe, recipe_to_key, recipe_to_slot
-from wcgan.data.writing import sync_folder
-from wcgan.train.progress import OnProgress
 
 _log = logging.getLogger(__name__)
 _BLOCK = 4 << 20  # bytes under one CRC

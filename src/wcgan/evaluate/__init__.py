@@ -1,22 +1,16 @@
 """Images to features to scores. Scores by the small classifier's features carry its name, never plain FID or IS."""
 
-from wcgan.evaluate.classifier import Classifier, ClassifierFacts, ClassifierSettings
 from wcgan.evaluate.features import Features, shape_to_words
-from wcgan.evaluate.frechet import (
-    Moments,
-    RunningMoments,
-    covariance_to_factor,
-    features_to_moments,
-    frechet_distance,
-)
+from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor, features_to_moments, frechet_distance
 from wcgan.evaluate.inception import Inception, load_inception
 from wcgan.evaluate.inception_score import RunningInceptionScore, inception_score
-from wcgan.evaluate.kernel_distance import kernel_distance
-from wcgan.evaluate.neighbourhoods import precision_recall
+from wcgan.evaluate.kid import kernel_distance
+from wcgan.evaluate.precision_recall import precision_recall
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, find_protocol, plan_name_of, protocol_to_plan
 from wcgan.evaluate.reference import Reference, load_reference
-from wcgan.evaluate.scoring import check_metrics, evaluate_generator, evaluate_images
-from wcgan.evaluate.train_classifier import load_classifier, train_classifier
+from wcgan.evaluate.score import check_metrics, evaluate_generator, evaluate_images
+from wcgan.evaluate.small_classifier import Classifier, ClassifierFacts, ClassifierSettings
+from wcgan.evaluate.train_small_classifier import load_classifier, train_classifier
 
 __all__ = [
     "METRICS",

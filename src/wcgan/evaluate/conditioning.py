@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vmap
 
-from wcgan.evaluate.network import reproducible
+from wcgan.core.randomness import generator_for
+from wcgan.evaluate.small_classifier import reproducible
 from wcgan.nets import Generator
-from wcgan.train.randomness import generator_for
 
 NOISES = 16
 """How many z are looked at."""

@@ -9,16 +9,16 @@ import pickle
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.error import URLError
 
 import torch
 from torch import Tensor, nn
 
-from wcgan.evaluate import _store
-from wcgan.evaluate._torchvision import import_torchvision
+from wcgan.evaluate import cached_tensors
 from wcgan.evaluate.features import check_pixels, shape_to_words
-from wcgan.evaluate.network import resolve_device
+from wcgan.evaluate.small_classifier import resolve_device
 
 VARIABLE = "WCGAN_INCEPTION_WEIGHTS"
 _WAYS_OUT = f"name a file of them with --inception-weights or {VARIABLE}, or use --features classifier"
@@ -79,7 +79,7 @@ def load_inception(weights: Path | None = None, device: torch.device | str | Non
     network = empty_network(("2048", "logits_unbiased") if complete else ("2048",))
     _check(state, network.state_dict(), "the weights that were downloaded" if file is None else str(file))
     network.load_state_dict(state)
-    return Inception(network, _store.fingerprint(state), complete, place)
+    return Inception(network, cached_tensors.fingerprint(state), complete, place)
 
 
 def fidelity_version() -> str:
@@ -121,7 +121,7 @@ def _read(file: Path) -> dict[str, Tensor]:
         raise ValueError(f"there are no Inception weights in {file}: {_WAYS_OUT}")
     try:
         if file.suffix == ".safetensors":
-            return _store.read_tensors(file)
+            return cached_tensors.read_tensors(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError):
         state = None
@@ -168,3 +168,20 @@ def _fused(network: nn.Module) -> nn.Module:
 def _torch_defaults() -> Any:
     """What torch-fidelity runs with, whatever the program around has set."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
+
+
+_DESCRIPTION = "torchvision._meta_registrations"
+
+
+def import_torchvision() -> None:
+    """Imports torchvision beside any torch, for torch-fidelity, which imports it and uses none of its operators.
+
+    As it is imported, torchvision describes its compiled operators to torch, and fails where they were built for
+    another torch: the one from the package index beside a torch for CPUs says `operator torchvision::nms does not
+    exist`. The description is left out there.
+    """
+    try:
+        import torchvision  # type: ignore[import-untyped]
+    except RuntimeError:
+        sys.modules[_DESCRIPTION] = ModuleType(_DESCRIPTION)
+        import torchvision  # noqa: F401

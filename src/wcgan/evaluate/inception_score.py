@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wcgan.train.parallel import Rank
+from wcgan.core.processes import Rank
 
 
 def inception_score(logits: Tensor, splits: int = 10) -> tuple[float, float]:

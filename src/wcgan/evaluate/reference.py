@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from wcgan.core.processes import Rank
+from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
-from wcgan.evaluate import _store
+from wcgan.evaluate import cached_tensors
 from wcgan.evaluate.features import Features
-from wcgan.evaluate.frechet import Moments, covariance_to_factor
-from wcgan.evaluate.meter import Meter
+from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor
+from wcgan.evaluate.image_sets import StoredImages, batches
+from wcgan.evaluate.inception_score import RunningInceptionScore
 from wcgan.evaluate.protocol import KEEPING, Plan
-from wcgan.evaluate.sources import StoredImages, batches
-from wcgan.train.parallel import Rank
-from wcgan.train.progress import OnProgress
 
 _FORMAT = 1  # of the statistics: another way to compute them needs another number, so that no old ones are taken
 
@@ -64,7 +65,7 @@ def load_reference(
     needs = {"fid": {"fid"}, "kid": KEEPING}  # all features are stored as KID's, whichever score they are for
     wanted = [metric for metric, users in needs.items() if users & set(metrics)]
     names = {metric: _name(dataset, count, features, metric) for metric in wanted}
-    stored = {metric: _store.load("statistics", name, cache) for metric, name in names.items()}
+    stored = {metric: cached_tensors.load("statistics", name, cache) for metric, name in names.items()}
     missing = [metric for metric in wanted if rank.any(stored[metric] is None)]
     tensors = {metric: found[0] for metric, found in stored.items() if found is not None}
     if missing:
@@ -72,7 +73,7 @@ def load_reference(
         if rank.first:
             facts = {"dataset": dataset.name, "split": dataset.split, "images": count, "network": features.fingerprint}
             for metric in missing:
-                _store.save("statistics", names[metric], tensors[metric], facts, cache)
+                cached_tensors.save("statistics", names[metric], tensors[metric], facts, cache)
     placed = {m: {key: value.to(features.device) for key, value in group.items()} for m, group in tensors.items()}
     fid, kid = placed.get("fid"), placed.get("kid")
     return Reference(
@@ -112,3 +113,55 @@ def _name(dataset: Dataset, count: int, features: Features, metric: str) -> str:
     key = [_FORMAT, metric, dataset.fingerprint, list(dataset.images.shape), count]
     key += [features.name, features.fingerprint, features.device.type]
     return f"{metric}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
+
+
+class Meter:
+    """Sums for FID and IS; for KID, precision and recall the features themselves.
+
+    Args:
+        features: the network.
+        plan: how many images each score takes.
+        metrics: the scores to prepare, of `METRICS`.
+    """
+
+    def __init__(self, features: Features, plan: Plan, metrics: Sequence[str]) -> None:
+        size, device = features.size, features.device
+        self.features, self.generated, self.scored = features, plan.generated, plan.scored
+        self.moments = RunningMoments(size, device) if "fid" in metrics else None
+        self.kept = torch.zeros(plan.generated, size, device=device) if KEEPING & set(metrics) else None
+        self.score = None
+        if "is" in metrics and features.classes is not None:
+            self.score = RunningInceptionScore(plan.scored, features.classes, plan.sets, device)
+        self.matches = torch.zeros(2, dtype=torch.float64, device=device)  # predictions that are as asked for, and all
+
+    def update(self, start: int, images: Tensor, labels: Tensor | None) -> None:
+        """Look at images number `start` and on; labels are the classes that they were asked to show."""
+        values, logits = self.features.predict(images)
+        near = values[: max(0, self.generated - start)]
+        if self.moments is not None:
+            self.moments.update(near)
+        if self.kept is not None:
+            self.kept[start : start + len(near)] = near
+        if logits is None:
+            return
+        if self.score is not None:
+            self.score.update(start, logits[: max(0, self.scored - start)])
+        if labels is not None:
+            right = (logits.argmax(1) == labels.to(logits.device)).sum()
+            self.matches += torch.stack([right, torch.full_like(right, len(labels))])
+
+    def share(self, rank: Rank) -> None:
+        """What each process saw becomes what all saw."""
+        if self.moments is not None:
+            self.moments.share(rank)
+        if self.score is not None:
+            self.score.share(rank)
+        if self.kept is not None:
+            self.kept = rank.total(self.kept)
+        self.matches = rank.total(self.matches)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the images taken for the class asked for; None where none was."""
+        right, all_of_them = self.matches.tolist()
+        return right / all_of_them if all_of_them else None

@@ -1,10 +1,9 @@
 """A trained generator in the forms that others load: ONNX, torch.export, safetensors, a model hub's folder."""
 
-from wcgan.export.exporting import FORMATS, export_run, facts_to_lines, sampler_to_servable
-from wcgan.export.onnx_file import write_onnx
-from wcgan.export.program import write_compiled, write_program
+from wcgan.export.export import FORMATS, export_run, facts_to_lines, sampler_to_servable
+from wcgan.export.hub import read_weights
+from wcgan.export.programs import write_compiled, write_onnx, write_program
 from wcgan.export.servable import Servable, make_servable
-from wcgan.export.weights import read_weights
 
 __all__ = [
     "FORMATS",

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 import wcgan
+from wcgan.core.terminal import OnProgress
 from wcgan.norm import FoldedMap, WhiteningLayer
 from wcgan.norm.convert import replace_modules
 from wcgan.norm.fold import OneClass
-from wcgan.train.progress import OnProgress
 
 CHECKED = 1000
 _SIZES = (64, 1, 37)

@@ -1,13 +1,11 @@
 """Generators and discriminators, written once: resolution, width, blocks and normalisation are arguments."""
 
-from wcgan.nets.architectures import ARCHITECTURES
 from wcgan.nets.classifier import ClassifierConfig, ResidualClassifier, build_classifier
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
 from wcgan.nets.discriminator import Discriminator, Scores, build_discriminator
 from wcgan.nets.generator import Generator, build_generator
 
 __all__ = [
-    "ARCHITECTURES",
     "ClassifierConfig",
     "Discriminator",
     "DiscriminatorConfig",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from wcgan.report.figures import number
 from wcgan.report.html import Markup, join, tag
+from wcgan.report.numbers import number
 
 COLOURS = 8
 DASHES = ("", "7 3", "2 3", "9 3 2 3")

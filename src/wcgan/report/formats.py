@@ -7,10 +7,9 @@ import io
 import re
 from dataclasses import dataclass
 
-from wcgan.report.entries import Entry
-from wcgan.report.figures import is_number
-from wcgan.report.pieces import DASH
-from wcgan.report.rows import Results, TableRow
+from wcgan.report.html import DASH
+from wcgan.report.numbers import is_number
+from wcgan.report.paper_comparison import Entry, Results, TableRow
 
 Head = tuple[str, tuple[str, ...]]
 """A column's name, and the names of those below it."""

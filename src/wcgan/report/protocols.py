@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from wcgan.experiments.paper import MEASURES
-from wcgan.report.figures import is_number, number, percent
-from wcgan.report.reading import Record, protocol_key
+from wcgan.paper.tables import MEASURES
+from wcgan.report.numbers import is_number, number, percent
+from wcgan.report.read import Record, protocol_key
 
 ERROR = "Error is the share of the test images that are taken for another class."
 

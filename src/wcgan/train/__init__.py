@@ -1,29 +1,33 @@
-"""Training: configs, losses, one iteration, the loop, checkpoints and the folder of a run."""
+"""Training of GANs and of classifiers: from a config and images to the folder of a run."""
 
-from wcgan.train.checkpoint import CheckpointError
-from wcgan.train.config import Config, DataConfig, TrainConfig, override, read_config, write_config
-from wcgan.train.fitting import fit_config
+from wcgan.train.classifier import train_classifiers
 from wcgan.train.gan import train
-from wcgan.train.loading import load_generator
 from wcgan.train.loop import DivergedError, Outcome
-from wcgan.train.run import Run, new_run, resumed_run
-from wcgan.train.sampling import Sampler
+from wcgan.train.start import dry_run, fit_config, go_on, start
+from wcgan.train.start_classifier import (
+    Predictor,
+    dry_run_classifiers,
+    fit_classifier,
+    go_on_with_classifiers,
+    load_classifier,
+    load_splits,
+    start_classifiers,
+)
 
 __all__ = [
-    "CheckpointError",
-    "Config",
-    "DataConfig",
     "DivergedError",
     "Outcome",
-    "Run",
-    "Sampler",
-    "TrainConfig",
+    "Predictor",
+    "dry_run",
+    "dry_run_classifiers",
+    "fit_classifier",
     "fit_config",
-    "load_generator",
-    "new_run",
-    "override",
-    "read_config",
-    "resumed_run",
+    "go_on",
+    "go_on_with_classifiers",
+    "load_classifier",
+    "load_splits",
+    "start",
+    "start_classifiers",
     "train",
-    "write_config",
+    "train_classifiers",
 ]

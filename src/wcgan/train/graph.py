@@ -15,13 +15,12 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 
+from wcgan.core.device import Hardware
+from wcgan.core.terminal import TrainingProgress
 from wcgan.functional.whitening import ZCA
 from wcgan.norm import WhiteningLayer
-from wcgan.train.checkpoint import learner_to_tensors
-from wcgan.train.config import LoopConfig
-from wcgan.train.hardware import Hardware
-from wcgan.train.learner import Learner
-from wcgan.train.progress import TrainingProgress
+from wcgan.runs.config import LoopConfig
+from wcgan.train.learner import Learner, learner_to_tensors
 
 Inputs = TypeVar("Inputs", bound=tuple[Any, ...])
 """Tensors, None, and tuples of these."""

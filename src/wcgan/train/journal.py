@@ -6,14 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from wcgan.train.checkpoint import write_checkpoint
-from wcgan.train.commit import find_commit
-from wcgan.train.hardware import Hardware
-from wcgan.train.images import grid, scale_to_show, write_png
-from wcgan.train.parallel import Rank
-from wcgan.train.progress import TrainingProgress
-from wcgan.train.run import Run
-from wcgan.train.sampling import Sampler
+from wcgan.core.device import Hardware
+from wcgan.core.images import grid, scale_to_show, write_png
+from wcgan.core.processes import Rank
+from wcgan.core.terminal import TrainingProgress
+from wcgan.runs.checkpoint import write_checkpoint
+from wcgan.runs.folder import Run, find_commit
+from wcgan.runs.sampler import Sampler
 
 GRID_COLUMNS = 10
 Best = tuple[str, Callable[[], dict[str, Tensor]]]
@@ -62,7 +61,7 @@ class Journal:
 
     def conditioning(self, iteration: int, sampler: Sampler, seed: int) -> None:
         """The condition number of the generator's Jacobian."""
-        from wcgan.evaluate.conditioning import NOISES, measure_conditioning  # it imports this package
+        from wcgan.evaluate.conditioning import NOISES, measure_conditioning
 
         figures = measure_conditioning(sampler.network, seed)
         self.run.record("conditioning", iteration, **figures)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from wcgan.core.processes import Rank
 from wcgan.norm import WhiteningLayer
-from wcgan.train.checkpoint import Checkpoint, section, tensors_to_network
-from wcgan.train.parallel import Rank
+from wcgan.runs.checkpoint import Checkpoint, section, tensors_to_network
 
 Losses = dict[str, Tensor]
 """Name -> what was measured of an update, on the device."""

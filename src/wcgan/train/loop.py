@@ -13,27 +13,24 @@ from typing import Any
 import torch
 
 from wcgan._version import __version__
+from wcgan.core.device import Hardware, find_hardware
+from wcgan.core.files import NO_SPACE
+from wcgan.core.processes import Rank, StopRequest, process_group, stop_requests
+from wcgan.core.terminal import TrainingProgress, progress_for
 from wcgan.data import Dataset
-from wcgan.data.writing import NO_SPACE
-from wcgan.train.checkpoint import (
+from wcgan.runs.checkpoint import (
     CheckpointError,
     first_nonfinite,
     iteration_of,
     keep_last,
-    learner_to_tensors,
     read_newest,
-    tensors_to_learner,
     write_checkpoint,
 )
-from wcgan.train.config import LoopConfig
+from wcgan.runs.config import LoopConfig
+from wcgan.runs.folder import Run
 from wcgan.train.graph import hardware_for
-from wcgan.train.hardware import Hardware, find_hardware
 from wcgan.train.journal import Best, Journal
-from wcgan.train.learner import Learner, Losses
-from wcgan.train.parallel import Rank, process_group
-from wcgan.train.progress import TrainingProgress, progress_for
-from wcgan.train.run import Run
-from wcgan.train.stopping import StopRequest, stop_requests
+from wcgan.train.learner import Learner, Losses, learner_to_tensors, tensors_to_learner
 
 Step = Callable[[int], Sequence[Losses]]
 """Iterations done -> the losses of the next, of each task; they are valid until the call after it."""

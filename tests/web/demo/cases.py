@@ -3,8 +3,10 @@
 import torch
 
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig, build_generator
-from wcgan.train import Config, Sampler, new_run
-from wcgan.train.checkpoint import write_checkpoint
+from wcgan.runs.checkpoint import write_checkpoint
+from wcgan.runs.config import Config
+from wcgan.runs.folder import new_run
+from wcgan.runs.sampler import Sampler
 
 NAMES = ("ant", "bee", "cat", "dog")
 

@@ -11,9 +11,8 @@ import torch
 from PIL import Image
 from tests.web.demo.cases import write_run
 
-from wcgan.train import load_generator
-from wcgan.train.images import grid
-from wcgan.train.shipped import shipped, shipped_generators
+from wcgan.core.images import grid
+from wcgan.runs.sampler import load_generator, shipped, shipped_generators
 from wcgan.web.demo import load_runs
 from wcgan.web.demo.export import requirements
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from tests.web.demo.cases import sampler
 
-from wcgan.web.demo.drawing import values_to_colours
 from wcgan.web.demo.inside import (
     BATCH,
     STATISTICS,
@@ -19,6 +18,7 @@ from wcgan.web.demo.inside import (
     layers_of,
     nearest_classes,
 )
+from wcgan.web.demo.pictures import values_to_colours
 
 FRESH, RUNNING = STATISTICS
 LAYER = "blocks.1.norm1"

@@ -10,18 +10,20 @@ import torch
 from PIL import Image
 from tests.web.demo.cases import sampler, write_run
 
-from wcgan.experiments.grids import write_grid
-from wcgan.train import load_generator
-from wcgan.web.demo.drawing import heat_map, values_to_colours, with_names
+from wcgan.reproduce.figures import write_grid
+from wcgan.runs.sampler import load_generator
 from wcgan.web.demo.limits import MOST_IMAGES, MOST_SEED
 from wcgan.web.demo.pictures import (
     WAYS,
     comparison,
     fixed_z_picture,
+    heat_map,
     images_to_picture,
     images_to_zip,
     sample_images,
+    values_to_colours,
     weights_to_label,
+    with_names,
 )
 
 MIXED = WAYS[1]

@@ -20,10 +20,9 @@ from tests.data.cases import save
 
 from wcgan.web.study import create_study, read_study
 from wcgan.web.study.app import build_app
-from wcgan.web.study.database import Database, sqlite_file
-from wcgan.web.study.plan import token_to_id
-from wcgan.web.study.serve import listen
-from wcgan.web.study.store import Store
+from wcgan.web.study.config import token_to_id
+from wcgan.web.study.server import listen
+from wcgan.web.study.store import Database, Store, sqlite_file
 
 
 def write_side(folder: Path, classes=6, images=5, side=8, channels=3, smooth=False, seed=0) -> Path:

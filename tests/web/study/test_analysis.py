@@ -19,7 +19,7 @@ from wcgan.web.study.analysis import (
     user_averaged_preference,
     votes_to_analysis,
 )
-from wcgan.web.study.plan import CHOICES, new_token, study_to_trials, token_to_id
+from wcgan.web.study.config import CHOICES, new_token, study_to_trials, token_to_id
 
 PARTICIPANTS, CLASSES = 21, 50
 # How many of the 21 chose b, class by class: 714 votes, and 34 classes for each participant.

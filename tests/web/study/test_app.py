@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.web.study.cases import Client, make_study, open_store, serving
 
 from wcgan.web.study import app, read_study
-from wcgan.web.study.plan import new_token, study_to_trials, token_to_id
+from wcgan.web.study.config import new_token, study_to_trials, token_to_id
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import pytest
 from tests.web.study.cases import Client, make_study, serving, write_side
 
 from wcgan.web.study import create_study, read_study
-from wcgan.web.study.config import picture_file
-from wcgan.web.study.plan import new_token, study_to_trials
+from wcgan.web.study.config import new_token, picture_file, study_to_trials
 
 MANY = 2000
 

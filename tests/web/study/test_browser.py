@@ -7,7 +7,7 @@ import pytest
 from tests.web.study.cases import make_study, open_store, serving, write_side
 
 from wcgan.web.study import create_study, read_study, write_study_report
-from wcgan.web.study.plan import study_to_trials, token_to_id
+from wcgan.web.study.config import study_to_trials, token_to_id
 
 KEYS = {"1": ["1", "ArrowLeft"], "2": ["2", "ArrowRight"]}
 OUTSIDE = """() => [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, thead') &&

@@ -10,13 +10,14 @@ from tests.web.study.cases import make_study, write_side
 import wcgan
 from wcgan.web.study import Pair, Study, create_study, read_study
 from wcgan.web.study.config import picture_file
-from wcgan.web.study.sources import seed_for
+from wcgan.web.study.create import seed_for
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run of two iterations on three classes of 8 x 8 colour images."""
-    from wcgan.experiments import configure, start
+    from wcgan.paper.presets import configure
+    from wcgan.train.start import start
 
     folder = tmp_path_factory.mktemp("trained")
     arguments = training(write_photos(folder / "photos"), folder / "run", iterations=2)

@@ -10,8 +10,7 @@ from tests.mutations import mutated
 from tests.web.study.cases import make_study, open_store
 
 from wcgan.web.study import Study, read_study, write_study_report
-from wcgan.web.study.config import picture_file
-from wcgan.web.study.plan import new_token, study_to_trials, token_to_id
+from wcgan.web.study.config import new_token, picture_file, study_to_trials, token_to_id
 
 counts = pytest.mark.parametrize("cases", [400, pytest.param(20_000, marks=pytest.mark.slow)])
 

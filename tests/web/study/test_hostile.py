@@ -17,9 +17,7 @@ from tests.web.study.cases import Client, begin_server, free_port, make_study, o
 from wcgan.web.study import app, read_study, write_study_report
 from wcgan.web.study.app import build_app
 from wcgan.web.study.config import picture_file
-from wcgan.web.study.connections import allow_open_files, bounded_protocol
-from wcgan.web.study.limits import Rate, address_to_network
-from wcgan.web.study.serve import listen, serve_study
+from wcgan.web.study.server import Rate, address_to_network, allow_open_files, bounded_protocol, listen, serve_study
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
 
@@ -184,7 +182,7 @@ def test_a_hostile_field_is_a_short_sentence(folder, changed, said):
 
 def test_the_largest_study_that_may_be_is_read(tmp_path):
     """The limits on files leave room for what `create` can make."""
-    from wcgan.data.reading import parse_yaml
+    from wcgan.core.reading import parse_yaml
     from wcgan.web.study.config import MOST_CHECKS, MOST_CLASSES, MOST_TEXT, Pair, Study, study_to_yaml
 
     pairs = tuple(

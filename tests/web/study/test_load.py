@@ -18,7 +18,7 @@ from tests.web.study.cases import (
 )
 
 from wcgan.web.study import create_study, read_study
-from wcgan.web.study.plan import token_to_id
+from wcgan.web.study.config import token_to_id
 
 
 def run_study(folder, count, kills, patience, database=None):

@@ -9,9 +9,8 @@ from tests.web.study.cases import Client, Participant, logged, make_study, open_
 from tests.web.study.postgres import PASSWORD
 
 from wcgan.web.study import read_study
-from wcgan.web.study.database import Database, DatabaseError
-from wcgan.web.study.plan import Trial
-from wcgan.web.study.store import FullError, Store
+from wcgan.web.study.config import Trial
+from wcgan.web.study.store import Database, DatabaseError, FullError, Store
 
 TRIAL = Trial(number=1, pair=0, first="b")
 
@@ -166,7 +165,7 @@ def test_a_postgresql_server_that_dropped_the_connection_is_asked_again(postgres
 def test_a_postgresql_table_that_stays_locked_is_a_sentence_before_long(postgres, monkeypatch):
     import psycopg
 
-    monkeypatch.setattr("wcgan.web.study.database.PATIENCE", 1)
+    monkeypatch.setattr("wcgan.web.study.store.PATIENCE", 1)
     store = Store(Database(postgres), "locked")
     with psycopg.connect(postgres) as holder:
         holder.execute("LOCK TABLE study_participants")
@@ -198,7 +197,7 @@ def test_a_file_that_is_no_database_and_one_that_is_locked_are_sentences(tmp_pat
     (tmp_path / "text").write_text("no database at all, but long enough to be looked at" * 20)
     with pytest.raises(DatabaseError, match="not a database"):
         Store(Database(str(tmp_path / "text")), "s")
-    monkeypatch.setattr("wcgan.web.study.database.PATIENCE", 0.1)
+    monkeypatch.setattr("wcgan.web.study.store.PATIENCE", 0.1)
     store = Store(Database(str(tmp_path / "votes.sqlite")), "s")
     holder = sqlite3.connect(tmp_path / "votes.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -212,7 +211,7 @@ def test_a_file_that_is_no_database_and_one_that_is_locked_are_sentences(tmp_pat
 
 
 def test_a_server_whose_database_went_away_says_so_and_goes_on_when_it_is_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("wcgan.web.study.database.PATIENCE", 0.1)
+    monkeypatch.setattr("wcgan.web.study.store.PATIENCE", 0.1)
     folder = make_study(tmp_path)
     with serving(folder) as address:
         client = Client(address)

@@ -5,8 +5,7 @@ try:
 except ImportError as error:
     raise ImportError(f"the playground needs more than training does: pip install 'wcgan[web]' ({error})") from error
 
-from wcgan.web.demo.app import build, load_runs
+from wcgan.web.demo.app import build, launch, load_runs
 from wcgan.web.demo.export import export_app
-from wcgan.web.demo.server import launch
 
 __all__ = ["build", "export_app", "launch", "load_runs"]

@@ -13,9 +13,9 @@ import gradio as gr
 from gradio.events import Dependency
 from PIL import Image
 
-from wcgan.data.terminal import shown
-from wcgan.data.writing import NO_SPACE, write_atomically
-from wcgan.train.sampling import Sampler
+from wcgan.core.files import NO_SPACE, write_atomically
+from wcgan.core.terminal import shown
+from wcgan.runs.sampler import Sampler
 from wcgan.web.demo.pictures import image_to_png
 
 Samplers = Mapping[str, Sampler]

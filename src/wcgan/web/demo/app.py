@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import gradio as gr
+from fastapi import Request, Response
+from fastapi.middleware import Middleware
+from fastapi.responses import PlainTextResponse
+from starlette.datastructures import Headers
 
 from wcgan.report.html import Markup, join, tag
-from wcgan.train.loading import load_generator
-from wcgan.train.sampling import Sampler
-from wcgan.train.shipped import find_run, shipped, shipped_generators
+from wcgan.runs.sampler import Sampler, find_run, load_generator, shipped, shipped_generators
 from wcgan.web.demo.answers import Page, Samplers
+from wcgan.web.demo.limits import MOST_BYTES
 from wcgan.web.demo.tabs import FIRST, TABS
 
 TITLE = "wcgan playground"
@@ -61,3 +67,149 @@ def build(samplers: Samplers) -> gr.Blocks:
                     # The first tab is never selected: it is there when the page is.
                     fill(samplers, tab.select if label != FIRST else page.load)
     return page
+
+
+SHEET = """
+:root { --c0: #0064b0; --c1: #c04a00; }
+.gradio-container { --line: var(--border-color-primary); }
+.dark { --c0: #6cb8ff; --c1: #ff9d5c; }
+.facts { color: var(--body-text-color-subdued); }
+figure { margin: 0; max-width: 34rem; }
+.chart { display: block; width: 100%; height: auto; overflow: visible; }
+.chart text { font-size: 13px; fill: var(--body-text-color-subdued); }
+.chart .grid, .chart .axis { fill: none; stroke: var(--line); }
+.chart .axis { stroke: var(--body-text-color-subdued); }
+.chart .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+.chart .line.c0 { stroke: var(--c0); }
+.chart .line.c1 { stroke: var(--c1); }
+.chart .dot.c0 { fill: var(--c0); }
+.chart .dot.c1 { fill: var(--c1); }
+.key { margin-left: .8rem; padding-left: .4rem; border-left: .8rem solid; }
+.key.c0 { border-color: var(--c0); }
+.key.c1 { border-color: var(--c1); }
+.picture .image-frame { padding-top: 2.2rem; }
+#nearest table { width: auto; border: 0; }
+#nearest caption { text-align: left; white-space: nowrap; padding-bottom: .3rem; }
+#nearest :is(tr, th, td) { border: 0; }
+#nearest :is(th, td) { text-align: left; padding: .2rem 1.2rem .2rem 0; border-bottom: 1px solid var(--line); }
+#nearest :is(th, td).number { text-align: right; font-variant-numeric: tabular-nums; }
+"""
+
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HOST, PORT = "127.0.0.1", 7860
+_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
+_MONO = ["ui-monospace", "SF Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
+_WAITING = 32  # requests in the queue
+_POSTED = re.compile(r"/gradio_api/(call(/v2)?/\w+|(run|api)/\w+|queue/join|cancel|reset)/?$")
+
+
+def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT) -> gr.Blocks:
+    """Starts to serve, in a thread of its own; `local_url` of the result says where.
+
+    Args:
+        samplers: generators by name, as `load_runs` gives them.
+        host: the address to listen at; None for what Gradio's environment variables say, or 127.0.0.1.
+        port: None for what they say, or the first free one from 7860 on.
+
+    Raises:
+        ValueError: for a port out of range.
+        OSError: for one that cannot be had.
+    """
+    if port is not None and not 1 <= port <= 65535:
+        raise ValueError(f"--port takes 1 to 65535, got {port}")
+    page = build(samplers).queue(max_size=_WAITING)
+    try:
+        page.launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            inbrowser=False,
+            prevent_thread_lock=True,
+            quiet=True,
+            show_error=False,
+            max_threads=4,
+            max_file_size=MOST_BYTES,
+            enable_monitoring=False,  # its address is a secret, and would be logged
+            run_history=False,
+            ssr_mode=False,
+            footer_links=["settings"],
+            app_kwargs={
+                "middleware": [Middleware(OwnRequests), Middleware(BodyLimit, most=MOST_BYTES)],
+                "exception_handlers": {KeyError: _nothing_there},
+            },
+            theme=_theme(),
+            css=SHEET,
+        )
+    except OSError:
+        raise OSError(f"cannot listen at {host or HOST}:{port or PORT}: choose another --host or --port") from None
+    return page
+
+
+def _theme() -> gr.themes.Base:
+    """Gradio's own, with the fonts of the system, and soft text dark enough to be read."""
+    theme = gr.themes.Default(font=_FONTS, font_mono=_MONO)
+    soft = ("body_text_color_subdued", "block_info_text_color")
+    colours = dict.fromkeys(soft, "*neutral_600") | {f"{name}_dark": "*neutral_300" for name in soft}
+    return theme.set(**colours)
+
+
+async def _nothing_there(request: Request, error: Exception) -> Response:
+    """Gradio looks up what a request names, and does not expect that it may be missing."""
+    return PlainTextResponse("there is nothing of that name here", 404)
+
+
+class OwnRequests:
+    """Refuses what the page itself never sends: uploads and the like, and requests that other sites' pages send."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = None
+        if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
+            if not _POSTED.search(scope["path"]):
+                answer = PlainTextResponse("the playground takes no files, and nothing else of that kind", 403)
+            elif _from_another_site(Headers(scope=scope)):
+                answer = PlainTextResponse("the playground answers its own page, and none of another site", 403)
+        await (answer or self.app)(scope, receive, send)
+
+
+def _from_another_site(headers: Headers) -> bool:
+    """As a browser says; what is no browser says nothing of the kind."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc != headers.get("host")
+
+
+class BodyLimit:
+    """Refuses a request with a larger body before anything else reads it."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app = app
+        self.most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        read: list[Message] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            read.append(message)
+            size += len(message.get("body", b""))
+            more = message.get("more_body", False)
+            if size > self.most:
+                refusal = PlainTextResponse(f"a request may have {self.most} bytes at most", 413)
+                await refusal(scope, receive, send)
+                return
+
+        async def again() -> Message:
+            return read.pop(0) if read else await receive()
+
+        await self.app(scope, again, send)

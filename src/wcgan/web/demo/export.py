@@ -8,8 +8,8 @@ from importlib.metadata import requires, version
 from pathlib import Path
 
 import wcgan
-from wcgan.train.folders import require_new
-from wcgan.train.shipped import find_run, run_to_shipped, shipped, shipped_generators
+from wcgan.core.files import require_new
+from wcgan.runs.sampler import find_run, run_to_shipped, shipped, shipped_generators
 
 _PROGRAM = '''\
 """The playground on the generators in this folder."""

@@ -10,17 +10,16 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.data.terminal import shown
+from wcgan.core.terminal import shown
 from wcgan.functional import covariance_to_whitening, moments
 from wcgan.norm import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring
 from wcgan.report.charts import Series, series_to_svg
-from wcgan.report.figures import number
 from wcgan.report.html import Markup
-from wcgan.train.sampling import Sampler
-from wcgan.web.demo.drawing import heat_map, with_names
+from wcgan.report.numbers import number
+from wcgan.runs.sampler import Sampler
 from wcgan.web.demo.limits import MOST_SEED, whole
-from wcgan.web.demo.pictures import class_to_text
+from wcgan.web.demo.pictures import class_to_text, heat_map, with_names
 
 STATISTICS = ("a fresh batch", "the running averages")
 BATCH = 256

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from wcgan.data.terminal import shown
-from wcgan.train.sampling import Sampler
+from wcgan.core.terminal import shown
+from wcgan.runs.sampler import Sampler
 from wcgan.web.demo.limits import MOST_FRAMES, MOST_PATHS, MOST_SEED, MOST_TRUNCATION, real, whole
 from wcgan.web.demo.pictures import checked_classes, images_to_picture
 

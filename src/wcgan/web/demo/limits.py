@@ -1,6 +1,6 @@
 """What a request may ask for; anything else is refused with one sentence."""
 
-from wcgan.data.terminal import shown
+from wcgan.core.terminal import shown
 
 MOST_IMAGES = 256
 MOST_PATHS = 16

@@ -9,7 +9,7 @@ import gradio as gr
 from PIL import Image
 
 from wcgan.report.html import Markup, join, tag
-from wcgan.train.sampling import Sampler
+from wcgan.runs.sampler import Sampler
 from wcgan.web.demo import inside
 from wcgan.web.demo.answers import Samplers, answer, file_to_send, find_sampler, follow, picture_to_send
 from wcgan.web.demo.interpolation import BETWEEN, animation, path_images, path_picture

@@ -18,12 +18,19 @@ except ImportError as error:
     raise ImportError(f"a study is served by FastAPI: pip install 'wcgan[web]' ({error})") from error
 
 from wcgan.web.study import pages
-from wcgan.web.study.config import Study, png_width, read_picture
-from wcgan.web.study.database import DatabaseError
-from wcgan.web.study.limits import JOINS_AT_ONCE, JOINS_PER_MINUTE, Rate, address_to_network
-from wcgan.web.study.plan import CHOICES, Trial, new_token, study_to_trials, token_to_id
-from wcgan.web.study.store import FullError, Store
-from wcgan.web.study.style import KEYS, STUDY_SHEET
+from wcgan.web.study.config import (
+    CHOICES,
+    Study,
+    Trial,
+    new_token,
+    png_width,
+    read_picture,
+    study_to_trials,
+    token_to_id,
+)
+from wcgan.web.study.pages import KEYS, STUDY_SHEET
+from wcgan.web.study.server import JOINS_AT_ONCE, JOINS_PER_MINUTE, Rate, address_to_network
+from wcgan.web.study.store import DatabaseError, FullError, Store
 
 MOST_BODY = 1024  # bytes of a request
 SLOWEST_BODY = 10  # seconds that it may take to come

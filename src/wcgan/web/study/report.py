@@ -7,15 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wcgan._version import __version__
-from wcgan.report.figures import counted
-from wcgan.report.html import Markup, document, join, tag
+from wcgan.report.html import Markup, cell, document, folded, head, join, table, tag
+from wcgan.report.numbers import counted
 from wcgan.report.page import write_whole
-from wcgan.report.pieces import cell, folded, head, table
 from wcgan.web.study.analysis import RESAMPLES, Analysis, Binomial, Interval, votes_to_analysis
 from wcgan.web.study.config import Study, check_count, read_study
-from wcgan.web.study.database import Database, sqlite_file
-from wcgan.web.study.store import Store
-from wcgan.web.study.style import STUDY_SHEET
+from wcgan.web.study.pages import STUDY_SHEET
+from wcgan.web.study.store import Database, Store, sqlite_file
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 Rows = list[tuple[str, str]]

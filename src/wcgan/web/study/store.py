@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from wcgan.data.terminal import shown
-from wcgan.web.study.config import SIDES
-from wcgan.web.study.database import Database, DatabaseError
-from wcgan.web.study.plan import CHOICES, Trial
+from wcgan.core.terminal import shown
+from wcgan.web.study.config import CHOICES, SIDES, Trial
 
 _PARTICIPANTS, _VOTES = "study_participants", "study_votes"
 _SCHEMA = (
@@ -136,3 +140,142 @@ def _to_vote(participant: Any, pair: Any, side: Any, number: Any, choice: Any, t
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+Statement = tuple[str, Sequence[object]]
+PATIENCE = 5  # seconds to wait for a lock or an answer
+
+
+class DatabaseError(ValueError):
+    """The database cannot be used."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one of them says it."""
+
+    connect: Callable[[str], Any]
+    mark: str
+    """Stands for a value."""
+    begin: tuple[str, ...]
+    """Begins a transaction; what follows the first keeps others from writing to a table in the meantime."""
+    broken: Callable[[], tuple[type[Exception], ...]]
+    """What is raised when the database is not there, is locked, or is full."""
+
+
+class Database:
+    """One connection that threads take turns on; a transaction is on disk before anyone hears of it.
+
+    Args:
+        where: the file of SQLite, or the URL of a PostgreSQL database.
+    """
+
+    def __init__(self, where: str) -> None:
+        scheme = urlsplit(where).scheme if "://" in where else "file"
+        if scheme not in _DIALECTS:
+            raise DatabaseError(f"a database is given as postgresql://USER@HOST:PORT/NAME, not as {scheme}://")
+        self._where, self._dialect = where, _DIALECTS[scheme]
+        self._lock = threading.Lock()
+        self._connection: Any = None
+
+    def run(self, *statements: Statement, alone_with: str | None = None) -> list[tuple[Any, ...]]:
+        """Runs statements as one transaction, which is committed when this returns -> the rows of the last.
+
+        Args:
+            *statements: SQL, with `?` for each value, and the values.
+            alone_with: a table that nobody else may write to in the meantime.
+
+        Raises:
+            DatabaseError: if the database cannot be reached or written; then nothing of it has happened, or, if the
+                connection broke as it was committed, all of it.
+        """
+        broken = self._dialect.broken()
+        with self._lock:
+            while True:
+                idle = self._connection is not None  # one that broke while it was idle is opened again
+                try:
+                    return self._transaction(statements, alone_with)
+                except broken as error:
+                    self._close()
+                    if not idle:
+                        raise DatabaseError(self._sentence(error)) from None
+
+    def close(self) -> None:
+        """Closes the connection; the next transaction opens another."""
+        with self._lock:
+            self._close()
+
+    def _transaction(self, statements: Sequence[Statement], alone_with: str | None) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            self._connection = self._dialect.connect(self._where)
+        cursor = self._connection.cursor()
+        try:
+            for begin in self._dialect.begin[: None if alone_with else 1]:
+                cursor.execute(begin.format(table=alone_with))
+            for sql, values in statements:
+                cursor.execute(sql.replace("?", self._dialect.mark), tuple(values))
+            rows = cursor.fetchall() if cursor.description else []
+            cursor.execute("COMMIT")
+        except Exception as error:
+            if not isinstance(error, self._dialect.broken()):
+                cursor.execute("ROLLBACK")
+            raise
+        return rows
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _sentence(self, error: Exception) -> str:
+        """What is wrong, without the password."""
+        what = " ".join(str(error).split()) or type(error).__name__
+        password = urlsplit(self._where).password if "://" in self._where else None
+        for secret in filter(None, (password, unquote(password or ""))):
+            what = what.replace(secret, "***")
+        return f"the votes' database cannot be used: {what}"
+
+
+def _connect_sqlite(where: str) -> sqlite3.Connection:
+    for name in (where, *(f"{where}-{part}" for part in ("wal", "shm", "journal"))):
+        if os.path.islink(name):  # SQLite would write wherever it leads
+            raise DatabaseError(f"the votes' database cannot be used: {name} is a link, not a file")
+    connection = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    for pragma in ("trusted_schema = OFF", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    own = connection.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
+    if own != (0,):  # a view can stand for a table, and never end
+        connection.close()
+        raise DatabaseError(f"the votes' database cannot be used: {where} has views or triggers of somebody else's")
+    return connection
+
+
+def _connect_postgresql(where: str) -> Any:
+    connection = _psycopg().connect(where, autocommit=True, connect_timeout=PATIENCE)
+    connection.execute(f"SET statement_timeout = {1000 * PATIENCE}")
+    return connection
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ImportError(f"PostgreSQL needs psycopg: pip install 'wcgan[web]' ({error})") from error
+    return psycopg
+
+
+def _postgresql_errors() -> tuple[type[Exception], ...]:
+    psycopg = _psycopg()
+    return psycopg.OperationalError, psycopg.InterfaceError, psycopg.ProgrammingError
+
+
+_SQLITE = Dialect(_connect_sqlite, "?", ("BEGIN IMMEDIATE",), lambda: (sqlite3.DatabaseError,))
+_POSTGRESQL = Dialect(
+    _connect_postgresql, "%s", ("BEGIN", "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"), _postgresql_errors
+)
+_DIALECTS = {"file": _SQLITE, "postgresql": _POSTGRESQL, "postgres": _POSTGRESQL}
+
+
+def sqlite_file(folder: Path) -> str:
+    """Where the votes of a study lie by default."""
+    return str(folder / "votes.sqlite")

@@ -1,0 +1,1 @@
+"""What everything else stands on: files, typed configs, processes, devices, the terminal, pictures."""

@@ -1,0 +1,103 @@
+"""Settings that default to what is fastest for the hardware found."""
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from wcgan.core.processes import process_count, process_here, processes_here
+
+
+class HardwareSettings(Protocol):
+    """The fields of a config that decide what a training runs on."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def compile(self) -> str: ...
+
+    @property
+    def channels_last(self) -> str: ...
+
+    @property
+    def cuda_graph(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The choices behind `auto`."""
+
+    device: torch.device
+    precision: torch.dtype
+    compile: bool
+    channels_last: bool
+    eager_because: str | None
+    """Why an iteration is not one CUDA graph, empty where that was asked for; None where it is one."""
+
+    def describe(self) -> dict[str, str]:
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
+        count = torch.get_num_threads()
+        threads = "" if self.device.type == "cuda" else f", {count} thread{'s' if count > 1 else ''}"
+        return {
+            "device": f"{name}{threads}",
+            "precision": str(self.precision).removeprefix("torch."),
+            "compile": "yes" if self.compile else "no",
+            "cuda_graph": "yes" if self.eager_because is None else f"no: {self.eager_because}".removesuffix(": "),
+            "memory_format": "channels_last" if self.channels_last else "contiguous",
+            "torch": torch.__version__,
+        }
+
+
+def find_device(wanted: str) -> torch.device:
+    """A device by its name; `auto` is a GPU where there is one, each process of a machine its own."""
+    if wanted not in ("auto", "cpu", "cuda") and not re.fullmatch(r"cuda:\d{1,3}", wanted):
+        raise ValueError(f"the device must be auto, cpu, cuda or cuda:N, got {wanted!r}")
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    count, processes = torch.cuda.device_count(), processes_here()
+    index = torch.device(wanted).index if ":" in wanted else None
+    if (index or 0) >= count:
+        raise ValueError(f"there is no GPU {wanted} on this machine ({count} found): use the device auto or cpu")
+    if index is None and processes > count:
+        raise ValueError(
+            f"{processes} processes cannot have a GPU each on this machine ({count} found): "
+            f"start at most {count}, or use the device cpu"
+        )
+    return torch.device("cuda", process_here() if index is None else index)
+
+
+def find_hardware(train: HardwareSettings) -> Hardware:
+    device = find_device(train.device)
+    gpu = device.type == "cuda"
+
+    def choose(setting: str) -> bool:
+        return gpu if setting == "auto" else setting == "yes"
+
+    wants_half = train.precision == "bfloat16" or (train.precision == "auto" and gpu and torch.cuda.is_bf16_supported())
+    return Hardware(
+        device,
+        torch.bfloat16 if wants_half else torch.float32,
+        choose(train.compile),
+        choose(train.channels_last),
+        why_eager(train, device),
+    )
+
+
+def why_eager(train: HardwareSettings, device: torch.device) -> str | None:
+    """Why an iteration cannot, or shall not, be one CUDA graph; None where nothing speaks against it."""
+    if train.cuda_graph == "no":
+        return ""
+    if device.type != "cuda":
+        why = f"the device is {device.type}"
+    elif process_count() > 1:
+        why = "several processes share the run"
+    else:
+        return None
+    if train.cuda_graph == "yes":
+        raise ValueError(f"train.cuda_graph=yes needs a single process on a GPU, but {why}: use auto or no")
+    return why

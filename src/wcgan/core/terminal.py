@@ -1,0 +1,192 @@
+"""Text from outside, made safe to print."""
+
+from __future__ import annotations
+
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as RichProgress
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+# Control characters move the cursor and more. A lone surrogate, which stands for a byte of a file's name that is not
+# UTF-8, cannot be printed at all. Some format characters reverse the order of what follows them.
+_UNSAFE = {"Cc", "Cs", "Zl", "Zp"}
+_REVERSING = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def printable(text: object) -> str:
+    """A name or value as one line of text, with every character that could command a terminal written as its escape.
+
+    Example:
+        >>> printable("run\\x1b[2J")
+        'run\\\\x1b[2J'
+        >>> printable("caf\\udce9")  # a byte that is not UTF-8
+        'caf\\\\xe9'
+    """
+    return "".join(_escaped(char) if _is_unsafe(char) else char for char in str(text))
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines, which it keeps."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def cells(values: Iterable[object]) -> list[Text]:
+    """Names and values for a row of a Rich table, in which `[...]` is no markup."""
+    from rich.text import Text  # comes with the command line, not with the data
+
+    return [Text(printable(value)) for value in values]
+
+
+def shown(value: object) -> str:
+    """A value as it was given, cut short: a sentence must not grow with what is wrong in it.
+
+    Example:
+        >>> shown("a" * 100)
+        "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = "a number with thousands of digits"
+    return printable(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+def _is_unsafe(char: str) -> bool:
+    return char in _REVERSING or unicodedata.category(char) in _UNSAFE
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode("ascii")
+
+
+SECONDS_BETWEEN_LINES = 10.0
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+class TrainingProgress:
+    """Says where a run stands."""
+
+    def say(self, text: str) -> None:
+        """A sentence of its own."""
+
+    def show(self, values: dict[str, float]) -> None:
+        """The latest figures."""
+
+    def advance(self, iteration: int) -> None:
+        """So many iterations are done."""
+
+
+class _Bar(TrainingProgress):
+    def __init__(self, bar: RichProgress, total: int) -> None:
+        self.bar, self.task = bar, bar.add_task("training", total=total, figures="", rate="")
+        self._first: tuple[int, float] | None = None
+
+    def say(self, text: str) -> None:
+        self.bar.console.print(printable_lines(text), markup=False, emoji=False)
+
+    def show(self, values: dict[str, float]) -> None:
+        figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self.bar.update(self.task, figures=printable(figures))
+
+    def advance(self, iteration: int) -> None:
+        now = time.monotonic()
+        self._first = self._first or (iteration, now)
+        done, seconds = iteration - self._first[0], now - self._first[1]
+        rate = f"{done / seconds:.1f} it/s" if done and seconds else ""
+        self.bar.update(self.task, completed=iteration, rate=rate)
+
+
+class _Lines(TrainingProgress):
+    def __init__(self, total: int) -> None:
+        self.total, self._figures, self._last = total, "", 0.0
+        self._first: tuple[int, float] | None = None
+
+    def say(self, text: str) -> None:
+        print(printable_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+
+    def show(self, values: dict[str, float]) -> None:
+        self._figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+
+    def advance(self, iteration: int) -> None:
+        now = time.monotonic()
+        self._first = self._first or (iteration, now)
+        if now - self._last < SECONDS_BETWEEN_LINES and iteration < self.total:
+            return
+        self._last = now
+        done, seconds = iteration - self._first[0], now - self._first[1]
+        left = f"  {seconds / done * (self.total - iteration):.0f} s left" if done else ""
+        self.say(f"{iteration}/{self.total}  {self._figures}{left}")
+
+
+@contextmanager
+def progress_for(total: int, visible: bool) -> Iterator[TrainingProgress]:
+    """A bar on a terminal, lines elsewhere, nothing for processes other than the first."""
+    console = Console(stderr=True)
+    if not visible:
+        yield TrainingProgress()
+    elif console.is_terminal:
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+        )
+        with RichProgress(*columns, console=console) as bar:
+            yield _Bar(bar, total)
+    else:
+        yield _Lines(total)
+
+
+@contextmanager
+def progress_bars() -> Iterator[OnProgress]:
+    """Gives a function to call with what is being done, how much of it is done, and how much there is."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines()
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with RichProgress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(printable(what), total=total)
+            bars.update(tasks[what], completed=done)
+
+        yield report
+
+
+def _lines() -> OnProgress:
+    last = time.monotonic()
+
+    def report(what: str, done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"{printable(what)}: {done:,} of {total:,}", file=sys.stderr, flush=True)  # noqa: T201
+
+    return report

@@ -1,0 +1,223 @@
+"""Train the small classifier of a dataset, once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from wcgan.data import Dataset
+from wcgan.evaluate import cached_tensors
+from wcgan.evaluate.small_classifier import (
+    Classifier,
+    ClassifierFacts,
+    ClassifierNetwork,
+    ClassifierSettings,
+    images_to_predictions,
+    pixels_to_input,
+    reproducible,
+    resolve_device,
+)
+
+OnEpoch = Callable[[int, int], None]
+_FORMAT = 1  # of the network and its training: a change of either needs another number, so that no old one is taken
+
+
+def load_classifier(
+    training: Dataset,
+    test: Dataset | None = None,
+    settings: ClassifierSettings | None = None,
+    *,
+    device: torch.device | str | None = None,
+    cache: Path | None = None,
+    progress: OnEpoch | None = None,
+) -> Classifier:
+    """The classifier of a dataset: from the cache, or trained now and put there.
+
+    Args:
+        training: images and labels to learn from.
+        test: images and labels for its accuracy; by default, every tenth image of `training` is kept out for that.
+        settings: how it is made.
+        device: where it is trained and runs; by default the GPU, if there is one.
+        cache: the cache folder; by default `WCGAN_CACHE`, else `~/.cache/wcgan`.
+        progress: called with (epochs done, epochs) while it is trained.
+
+    Raises:
+        ValueError: for a dataset without labels, with one class only or with too few images, or a test set that does
+            not match it.
+    """
+    settings = settings or ClassifierSettings()
+    place = resolve_device(device)
+    _check(training, test)
+    name = _name(training, test, settings)
+    stored = cached_tensors.load("classifiers", name, cache)
+    if stored is None:
+        classifier = train_classifier(training, test, settings, device=place, progress=progress)
+        cached_tensors.save("classifiers", name, classifier.network.state_dict(), asdict(classifier.facts), cache)
+        return classifier
+    weights, record = stored
+    record |= {"shape": tuple(record["shape"]), "classes": tuple(record["classes"]), "settings": settings}
+    facts = ClassifierFacts(**record)
+    network = _build(facts.shape, len(facts.classes), settings)
+    network.load_state_dict(weights)
+    return Classifier(network, facts, place)
+
+
+def train_classifier(
+    training: Dataset,
+    test: Dataset | None = None,
+    settings: ClassifierSettings | None = None,
+    *,
+    device: torch.device | str | None = None,
+    progress: OnEpoch | None = None,
+) -> Classifier:
+    """Train a classifier, whatever the cache holds; the arguments are those of `load_classifier`."""
+    settings = settings or ClassifierSettings()
+    place = resolve_device(device)
+    _check(training, test)
+    images, labels = _tensors(training)
+    channels, height, width = images.shape[1:]
+    kept_out = torch.arange(len(images)) % 10 == 9
+    if test is not None:
+        kept_out[:] = False
+    learnt = (~kept_out).nonzero().flatten()
+    network = _build((channels, height, width), len(training.classes), settings).to(place)
+    _fit(network, images, labels, learnt, settings, place, progress)
+
+    trained_on = f"{training.name} {training.split}"
+    if test is None:
+        tested_on = f"{trained_on}, every tenth image, kept out of its training"
+        accuracy = _accuracy(network, images[kept_out], labels[kept_out], place)
+    else:
+        tested_on = f"{test.name} {test.split}"
+        accuracy = _accuracy(network, *_tensors(test), place)
+    facts = ClassifierFacts(
+        trained_on=trained_on,
+        images=len(learnt),
+        shape=(channels, height, width),
+        classes=tuple(training.classes),
+        tested_on=tested_on,
+        accuracy=accuracy,
+        weights=cached_tensors.fingerprint(network.state_dict()),
+        settings=settings,
+    )
+    return Classifier(network, facts, place)
+
+
+def _fit(
+    network: ClassifierNetwork,
+    images: Tensor,
+    labels: Tensor,
+    learnt: Tensor,
+    settings: ClassifierSettings,
+    device: torch.device,
+    progress: OnEpoch | None,
+) -> None:
+    """Train on the images of which `learnt` holds the numbers, with AdamW and one rise and fall of the rate."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    batch = min(settings.batch, len(learnt))
+    per_epoch = len(learnt) // batch
+    steps = settings.epochs * per_epoch
+    rise = max(1, round(0.3 * steps))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / rise, (steps - step) / max(1, steps - rise))
+    )
+    network.train()
+    if device.type == "cuda" and images.numel() < torch.cuda.mem_get_info(device)[0] / 2:
+        images, labels = images.to(device), labels.to(device)
+    with reproducible():
+        for epoch in range(settings.epochs):
+            order = learnt[torch.randperm(len(learnt), generator=generator)].to(images.device)
+            for step in range(per_epoch):
+                chosen = order[step * batch : (step + 1) * batch]
+                pixels = _shifted(images[chosen], settings.shift, generator)
+                _, logits = network(pixels_to_input(pixels.to(device)))
+                loss = functional.cross_entropy(logits, labels[chosen].to(device))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+            if progress is not None:
+                progress(epoch + 1, settings.epochs)
+    network.eval()
+
+
+def _shifted(images: Tensor, reach: int, generator: torch.Generator) -> Tensor:
+    """Each image moved by up to `reach` pixels each way; its border pixels fill the gap."""
+    n, channels, height, width = images.shape
+    place = images.device
+    down, across = torch.randint(-reach, reach + 1, (2, n, 1), generator=generator).to(place)
+    rows = (torch.arange(height, device=place) + down).clamp(0, height - 1)  # (n, height)
+    columns = (torch.arange(width, device=place) + across).clamp(0, width - 1)  # (n, width)
+    sample = torch.arange(n, device=place).view(-1, 1, 1, 1)
+    channel = torch.arange(channels, device=place).view(1, -1, 1, 1)
+    return images[sample, channel, rows.view(n, 1, height, 1), columns.view(n, 1, 1, width)]
+
+
+def _accuracy(network: ClassifierNetwork, images: Tensor, labels: Tensor, device: torch.device) -> float:
+    """Share of the images given their own class."""
+    predicted = [images_to_predictions(network, part, device)[1].argmax(1).cpu() for part in images.split(256)]
+    return float((torch.cat(predicted) == labels).double().mean())
+
+
+def _build(shape: tuple[int, int, int], classes: int, settings: ClassifierSettings) -> ClassifierNetwork:
+    """An untrained network; the caller's random numbers are left as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        return ClassifierNetwork(shape[0], min(shape[1:]), classes, settings.width)
+
+
+def _tensors(dataset: Dataset) -> tuple[Tensor, Tensor]:
+    assert dataset.labels is not None
+    return dataset.images, dataset.labels
+
+
+def _name(training: Dataset, test: Dataset | None, settings: ClassifierSettings) -> str:
+    """The name under which the cache knows the classifier: the same for the same data and settings only."""
+    key = {
+        "format": _FORMAT,
+        "training": training.fingerprint,
+        "shape": list(training.images.shape),
+        "classes": list(training.classes),
+        "test": None if test is None else [test.name, test.split, test.fingerprint],
+        "settings": asdict(settings),
+    }
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', training.name)}-{digest}"
+
+
+def _check(training: Dataset, test: Dataset | None) -> None:
+    if training.labels is None:
+        raise ValueError(
+            f"dataset {training.name!r} has no labels, so no classifier can learn from it: "
+            "use one with a sub-folder per class"
+        )
+    if len(training.classes) < 2:
+        raise ValueError(
+            f"dataset {training.name!r} has {len(training.classes)} class(es): a classifier needs at least 2"
+        )
+    least = 10 if test is None else 2
+    if len(training) < least:
+        raise ValueError(f"dataset {training.name!r} has {len(training)} image(s): a classifier needs at least {least}")
+    if test is None:
+        return
+    if test.labels is None or len(test) == 0:
+        raise ValueError(f"dataset {test.name!r} has no labelled images in its split {test.split!r} to test with")
+    if tuple(test.classes) != tuple(training.classes):
+        raise ValueError(
+            f"the classes of {test.name!r} ({test.split}) differ from those of {training.name!r} ({training.split}): "
+            "both must be splits of one dataset"
+        )
+    if tuple(test.images.shape[1:]) != tuple(training.images.shape[1:]):
+        raise ValueError(
+            f"images of {test.name!r} ({test.split}) are {tuple(test.images.shape[1:])} and those to learn from "
+            f"{tuple(training.images.shape[1:])}: load both at one resolution and with the same channels"
+        )

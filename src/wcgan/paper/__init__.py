@@ -1,0 +1,16 @@
+"""The paper's tables with their figures, and a preset for every row."""
+
+from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.paper.presets import CLASSIFIERS, DEFAULT, PRESETS, configure, configure_classifier, preset
+from wcgan.paper.tables import TABLES
+
+__all__ = [
+    "ARCHITECTURES",
+    "CLASSIFIERS",
+    "DEFAULT",
+    "PRESETS",
+    "TABLES",
+    "configure",
+    "configure_classifier",
+    "preset",
+]

@@ -1,0 +1,65 @@
+"""The runs of a table as they go: a table on the terminal, or a line for every change where there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Column
+from rich.table import Table as RichTable
+
+from wcgan.core.terminal import cells, printable
+from wcgan.reproduce.plan import PlannedRun
+
+Show = Callable[[PlannedRun, str, str], None]
+"""Takes a run, its state, and more words on it."""
+REFRESHES_PER_SECOND = 2
+_ORDER = ("running", "failed", "diverged", "stopped", "waiting", "done")  # a terminal may be too low for them all
+
+
+@contextmanager
+def board_for(runs: Sequence[PlannedRun], live: bool) -> Iterator[Show]:
+    """Gives a function to call with what is new.
+
+    Args:
+        runs: all that will be shown.
+        live: whether a terminal gets a table of them; one run after another shows a bar of its own there.
+    """
+    console = Console(stderr=True)
+    if not live or not console.is_terminal:
+        yield _lines()
+        return
+    known = {run.folder: (run, "waiting", "") for run in runs}
+    with Live(_table(known.values()), console=console, refresh_per_second=REFRESHES_PER_SECOND) as shown:
+
+        def show(run: PlannedRun, state: str, words: str) -> None:
+            known[run.folder] = (run, state, words)
+            shown.update(_table(known.values()))
+
+        yield show
+
+
+def _lines() -> Show:
+    before: dict[object, str] = {}
+    said: set[str] = set()
+
+    def show(run: PlannedRun, state: str, words: str) -> None:
+        if before.get(run.folder) != state:
+            before[run.folder] = state
+            if state == "failed":  # for one reason, perhaps, that all runs share
+                words = "" if words in said else words
+                said.add(words)
+            line = printable(f"{run.name}: {state}{f' ({words})' if words else ''}")
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    return show
+
+
+def _table(runs: Iterable[tuple[PlannedRun, str, str]]) -> RichTable:
+    table = RichTable(*(Column(name, overflow="fold") for name in ("row", "seed", "state", "")))
+    for run, state, words in sorted(runs, key=lambda each: _ORDER.index(each[1])):
+        table.add_row(*cells((run.row.preset, run.seed, state, words)))
+    return table

@@ -1,0 +1,262 @@
+"""Everything that decides a run, in one frozen, typed object that is written beside its results."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, overload
+import yaml
+from wcgan.nets import DiscriminatorConfig, GeneratorConfig
+from wcgan.core.config import AnyConfig, config_from_dict, config_to_yaml
+from wcgan.nets import ClassifierConfig
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which images."""
+
+    name: str = "digits"
+    """A data set's name, or a folder of images."""
+    folder: str | None = None
+    """Where the data sets lie; None for the usual place."""
+    resolution: int | None = None
+    """Side of the square images; None for the data set's own."""
+    strict: bool = False
+    """Whether a broken image is fatal instead of skipped."""
+    reference: str | None = None
+    """The split that scores are taken against; None for the authors', which is test for most data sets."""
+
+    @property
+    def reference_name(self) -> str:
+        """The real images of an evaluation, as `wcgan evaluate --reference` takes them."""
+        return self.name if self.reference is None else f"{self.name}:{self.reference}"
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """What every training has: its length, what it writes and when, and what it runs on."""
+
+    iterations: int = 50_000
+    """How many."""
+    batch: int = 64
+    """Images in an update."""
+    learning_rate: float = 2e-4
+    """At its highest."""
+    seed: int = 0
+    """Of weights, of the order of the data, and of all that is drawn."""
+    log_every: int = 10
+    """Iterations between lines of metrics."""
+    checkpoint_every: int = 500
+    """Iterations between checkpoints."""
+    keep_checkpoints: int = 3
+    """How many of the last are kept."""
+    evaluate_every: int = 0
+    """Iterations between evaluations; 0 for none but the last."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda` or `cuda:N`."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Autocast; auto is bfloat16 on a GPU that has it."""
+    compile: Literal["auto", "yes", "no"] = "auto"
+    """`torch.compile`; auto is yes on a GPU."""
+    channels_last: Literal["auto", "yes", "no"] = "auto"
+    """Memory format; auto is yes on a GPU."""
+    cuda_graph: Literal["auto", "yes", "no"] = "auto"
+    """Whether an iteration is replayed as one CUDA graph; auto is yes for a single process on a GPU."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(LoopConfig):
+    """How the two networks of a GAN are trained. An iteration is one update of the generator.
+
+    `batch` counts real images, and as many generated ones, in an update of the discriminator. `learning_rate` is that
+    of Adam, for both networks.
+    """
+
+    loss: Literal["hinge", "wasserstein"] = "hinge"
+    """Hinge goes with spectral normalisation, Wasserstein with a gradient penalty."""
+    gradient_penalty: float = 0.0
+    """Weight of the two-sided gradient penalty; 10 in the paper's GP runs."""
+    critic_steps: int = 5
+    """Discriminator updates for each of the generator."""
+    generator_batch: int = 128
+    """Generated images in a generator update."""
+    beta1: float = 0.0
+    """Adam's first moment."""
+    beta2: float = 0.9
+    """Adam's second moment."""
+    generated_labels: Literal["real", "uniform"] = "uniform"
+    """Labels of generated images in training: those of the real batch beside them, or uniform over the classes."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """Learning rate: linear decay to 0, or constant."""
+    schedule_end: int | None = None
+    """Iteration at which linear decay reaches 0; None for the last of the run."""
+    drop_at: int | None = None
+    """Iteration from which the learning rate is multiplied by 0.1; None for no drop."""
+    class_weight_discriminator: float = 1.0
+    """Weight of ACGAN's cross-entropy on real images."""
+    class_weight_generator: float = 0.1
+    """Weight of ACGAN's cross-entropy on generated images."""
+    ema: float = 0.0
+    """Decay of an exponential moving average of the generator; 0 for none."""
+    sample_every: int = 500
+    """Iterations between grids of samples; 0 for none."""
+    conditioning_every: int = 0
+    """Iterations between measurements of the generator's Jacobian; 0 for none."""
+    evaluate_images: int = 10_000
+    """Generated images in an evaluation."""
+    evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
+    """What looks at them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    generator: GeneratorConfig = field(default_factory=GeneratorConfig)
+    discriminator: DiscriminatorConfig = field(default_factory=DiscriminatorConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    preset: str | None = None
+    """Name of the preset it began as."""
+
+    def __post_init__(self) -> None:
+        check_train(self.train)
+        d, g = self.discriminator, self.generator
+        if d.resolution != g.resolution:
+            raise ValueError(
+                f"generator.base and generator.widths give {g.resolution}x{g.resolution} images, "
+                f"discriminator.resolution is {d.resolution}; they must agree"
+            )
+        if d.channels != g.channels:
+            raise ValueError(
+                f"generator.channels is {g.channels}, discriminator.channels {d.channels}; they must agree"
+            )
+        if self.conditional and None not in (d.classes, g.classes) and d.classes != g.classes:
+            raise ValueError(f"generator.classes is {g.classes}, discriminator.classes {d.classes}; they must agree")
+
+    @property
+    def conditional(self) -> bool:
+        """Whether either network sees labels."""
+        return self.generator.conditional or self.discriminator.head != "plain"
+
+    @property
+    def classes(self) -> int | None:
+        return self.generator.classes or self.discriminator.classes
+
+
+def check_train(train: TrainConfig) -> None:
+    """Raises a ValueError that names the field, its value and what is allowed."""
+    check_loop(train)
+    at_least(train, 1, "critic_steps")
+    at_least(train, 2, "generator_batch")
+    at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
+    at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
+    at_least(train, 0, "class_weight_discriminator", "class_weight_generator")
+    in_unit_interval(train, "beta1", "beta2", "ema")
+    if train.schedule_end is not None and train.schedule == "constant":
+        raise ValueError("train.schedule_end needs train.schedule=linear: a constant rate has no end")
+    for name in ("schedule_end", "drop_at"):
+        if getattr(train, name) is not None:
+            at_least(train, 1, name)
+
+
+def check_loop(train: LoopConfig) -> None:
+    """What holds for every training."""
+    at_least(train, 1, "iterations", "log_every", "checkpoint_every", "keep_checkpoints")
+    at_least(train, 2, "batch")
+    at_least(train, 0, "learning_rate", "evaluate_every", "seed")
+
+
+def at_least(train: LoopConfig, minimum: float, *names: str) -> None:
+    for name in names:
+        if getattr(train, name) < minimum:
+            raise ValueError(f"train.{name} must be at least {minimum}, got {getattr(train, name)}")
+
+
+def in_unit_interval(train: LoopConfig, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(train, name) < 1:
+            raise ValueError(f"train.{name} must be in [0, 1), got {getattr(train, name)}")
+
+
+# Files
+
+
+def write_config(config: Any, path: Path) -> None:
+    path.write_text(config_to_yaml(config), encoding="utf-8")
+
+
+@overload
+def read_config(path: Path) -> Config: ...
+
+
+@overload
+def read_config(path: Path, kind: type[AnyConfig]) -> AnyConfig: ...
+
+
+def read_config(path: Path, kind: type = Config) -> Any:
+    """A config of one kind, `Config` by default; a file that has another is refused by name."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    found = "classifier" if isinstance(values, dict) and "classifier" in values else "GAN"
+    wanted = "classifier" if any(f.name == "classifier" for f in dataclasses.fields(kind)) else "GAN"
+    if found != wanted:
+        raise ValueError(f"{path.parent} holds a {found}, and a {wanted} is wanted here")
+    return config_from_dict(values, kind)
+
+
+@dataclass(frozen=True)
+class ClassifyTrainConfig(LoopConfig):
+    """How a classifier is trained: by default as He et al. trained theirs on CIFAR-10."""
+
+    iterations: int = 64_000
+    """Updates."""
+    batch: int = 128
+    """Images in an update."""
+    learning_rate: float = 0.1
+    """Of stochastic gradient descent, until the first drop."""
+    momentum: float = 0.9
+    """Of the gradient."""
+    weight_decay: float = 1e-4
+    """Of every parameter."""
+    drops: tuple[int, ...] = (32_000, 48_000)
+    """Iterations at which the learning rate becomes a tenth of what it was."""
+    warm_up: int = 0
+    """Iterations at the start with a tenth of the learning rate."""
+    crop: int = 4
+    """Pixels around an image that a window of its size, cut at random, may reach into; 0 for none."""
+    flip: bool = True
+    """Whether half of the images are mirrored."""
+    log_every: int = 100
+    """Iterations between lines of metrics."""
+    checkpoint_every: int = 4000
+    """Iterations between checkpoints."""
+    evaluate_every: int = 4000
+    """Iterations between evaluations; 0 for none but the last."""
+
+    def __post_init__(self) -> None:
+        check_loop(self)
+        at_least(self, 0, "weight_decay", "warm_up", "crop")
+        in_unit_interval(self, "momentum")
+        if list(self.drops) != sorted(set(self.drops)) or any(drop < 1 for drop in self.drops):
+            raise ValueError(f"train.drops must be iterations in order, at least 1, got {list(self.drops)}")
+        if self.drops and self.drops[-1] > self.iterations:
+            half, most = self.iterations // 2, self.iterations * 3 // 4
+            raise ValueError(
+                f"train.drops={list(self.drops)} go beyond train.iterations={self.iterations}: set both, such as "
+                f'--set train.iterations={self.iterations} --set "train.drops=[{half},{most}]"'
+            )
+
+
+@dataclass(frozen=True)
+class ClassifyConfig:
+    """A run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+    train: ClassifyTrainConfig = field(default_factory=ClassifyTrainConfig)
+    preset: str | None = None
+    """Name of the preset it began as."""

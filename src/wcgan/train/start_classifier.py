@@ -1,0 +1,243 @@
+"""From the config of a classifier to finished runs, one for each seed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from wcgan import data
+from wcgan.core.device import find_device, find_hardware
+from wcgan.core.files import require_new
+from wcgan.core.processes import Rank, is_first_process, process_count
+from wcgan.data import Dataset
+from wcgan.nets import ResidualClassifier, build_classifier
+from wcgan.nets.classifier import SMALLEST_SIDE
+from wcgan.runs.checkpoint import iteration_of, read_newest, tensors_to_network
+from wcgan.runs.config import ClassifyConfig
+from wcgan.runs.folder import Run, new_run, resumed_run
+from wcgan.runs.sampler import find_checkpoint
+from wcgan.train.batches import Pixels
+from wcgan.train.classifier import train_classifiers
+from wcgan.train.loop import Outcome, check_stop_at
+
+
+def start_classifiers(
+    config: ClassifyConfig,
+    folder: Path,
+    seeds: int | None = None,
+    resume: bool = False,
+    stop_at: int | None = None,
+) -> Outcome:
+    """Begins runs in folders that must not exist, or be empty; with `resume`, goes on with those that are there.
+
+    Args:
+        config: of every run.
+        folder: of the run; with `seeds`, it holds `seed-0`, `seed-1` and so on.
+        seeds: 3 for the seeds 0, 1 and 2, side by side; None for the config's own.
+        resume: whether to go on with what is there.
+        stop_at: an iteration to end at before the last.
+    """
+    check_stop_at(stop_at)
+    find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
+    Rank(count=process_count()).check_share("train.batch", config.train.batch)
+    folders = seeds_to_folders(config, folder, seeds)
+    training, test = load_splits(config)
+    config = fit_classifier(config, training)
+    configs = [_seeded(config, seed) for seed in folders]
+    if is_first_process():
+        _open_runs(folder, dict(zip(folders.values(), configs, strict=True)), resume)
+    return _train_all(configs, training, test, [Run(own) for own in folders.values()], stop_at)
+
+
+def go_on_with_classifiers(folder: Path, stop_at: int | None = None) -> Outcome:
+    """Resumes a run, or the seeds in a folder, with their own configs."""
+    runs = [Run(own) for own in folder_to_runs(folder)]
+    configs = [run.config(ClassifyConfig) for run in runs]
+    if len({_seeded(config, 0) for config in configs}) > 1:
+        raise ValueError(f"the runs in {folder} differ in more than their seed: resume each by itself")
+    training, test = load_splits(configs[0])
+    return _train_all(configs, training, test, runs, stop_at)
+
+
+def check_seeds(config: ClassifyConfig, seeds: int | None) -> None:
+    """Raises a ValueError for a number of seeds that cannot be, or beside a seed of the config's own."""
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if seeds is not None and config.train.seed:
+        raise ValueError(f"train.seed={config.train.seed} is not for --seeds: --seeds 3 trains the seeds 0, 1 and 2")
+
+
+def seeds_to_folders(config: ClassifyConfig, folder: Path, seeds: int | None) -> dict[int, Path]:
+    """Seed -> the folder of its run."""
+    check_seeds(config, seeds)
+    if seeds is None:
+        return {config.train.seed: folder}
+    if (folder / "config.yaml").exists():
+        raise ValueError(f"{folder} is the folder of one run: name another with --out for several seeds")
+    return {seed: folder / f"seed-{seed}" for seed in range(seeds)}
+
+
+def folder_to_runs(folder: Path) -> list[Path]:
+    """The folder of a run, or those of the seeds that it holds."""
+    numbers = {own: own.name.removeprefix("seed-") for own in folder.glob("seed-*") if own.is_dir()}
+    seeds = {int(number): own for own, number in numbers.items() if number.isdigit()}
+    if (folder / "config.yaml").exists() or not seeds:
+        return [folder]
+    return [seeds[seed] for seed in sorted(seeds)]
+
+
+def dry_run_classifiers(config: ClassifyConfig, seeds: int | None = None) -> dict[str, str]:
+    """What `start_classifiers` would do, without doing it: nothing is written."""
+    check_seeds(config, seeds)
+    training, test = load_splits(config)
+    config = fit_classifier(config, training)
+    hardware, network, settings = find_hardware(config.train), config.classifier, config.train
+    weights = sum(p.numel() for p in build_classifier(network).parameters())
+    layers = "the first layer" if network.where == "first" else "all layers"
+    shape, passes = "x".join(map(str, training.images.shape[1:])), settings.iterations * settings.batch / len(training)
+    state = 4 * weights * 2 * settings.keep_checkpoints * (seeds or 1) / 1e6  # and momentum, float32, in MB
+    return {
+        "data": f"{training.name}: {len(training)} images of {shape} to learn from, {len(test)} to test with, "
+        f"{len(training.classes)} classes",
+        "classifier": f"ResNet-{network.depth}, {network.normalization} in {layers}, {weights:,} parameters",
+        "training": f"{settings.iterations} iterations of {settings.batch} images, {passes:.1f} passes over the data",
+        "learning rate": f"{settings.learning_rate:g}"
+        + "".join(f", a tenth of that from iteration {drop} on" for drop in settings.drops),
+        "seeds": str(settings.seed) if seeds is None else ", ".join(map(str, range(seeds))),
+        "disk": f"{state:.0f} MB of checkpoints",
+        **hardware.describe(),
+    }
+
+
+def _open_runs(folder: Path, runs: dict[Path, ClassifyConfig], resume: bool) -> None:
+    """Makes the folders that are not there, after a look at all of them; `folder` is that of the run, or holds them."""
+    advice = "name another with --out, or go on with --resume"
+    there = {own for own in runs if resume and own.is_dir() and any(own.iterdir())}
+    if not there:
+        require_new(folder, advice)
+    for own, config in runs.items():
+        if own in there:
+            resumed_run(own, config, ClassifyConfig)
+        else:
+            require_new(own, advice)
+    for own in runs.keys() - there:
+        new_run(own, runs[own])
+
+
+def _seeded(config: ClassifyConfig, seed: int) -> ClassifyConfig:
+    return replace(config, train=replace(config.train, seed=seed))
+
+
+def _train_all(
+    configs: Sequence[ClassifyConfig], training: Dataset, test: Dataset, runs: Sequence[Run], stop_at: int | None
+) -> Outcome:
+    """Those that were begun side by side, then those that were not: side by side with a new one, they would begin anew.
+
+    Finished ones have nothing left to do.
+    """
+    last, reached = configs[0].train.iterations, [iteration_of(read_newest(run.checkpoints)) for run in runs]
+    begun = [place for place, iteration in enumerate(reached) if 0 < iteration < last]
+    fresh = [place for place, iteration in enumerate(reached) if iteration == 0]
+    outcome = Outcome(last, first_process=is_first_process())
+    for places in (begun, fresh):
+        if places and outcome.stopped_by is None:
+            chosen = [configs[place] for place in places], training, test, [runs[place] for place in places]
+            outcome = train_classifiers(*chosen, stop_at)
+    return outcome
+
+
+KEPT_OUT = 10  # of a folder without a test split, every tenth image is kept out of training
+
+
+def load_splits(config: ClassifyConfig) -> tuple[Dataset, Dataset]:
+    """The training and the test split; of a folder that has none, every tenth image is the test split."""
+    chosen = config.data
+    load = partial(data.load, chosen.name, folder=chosen.folder, resolution=chosen.resolution, strict=chosen.strict)
+    training = load("train")
+    if "test" in data.splits(chosen.name):
+        test = load("test", channels=training.images.shape[1])
+        if test.classes != training.classes:
+            raise ValueError(
+                f"{chosen.name} has other classes in its test split than in its training split: give both the same "
+                f"sub-folders"
+            )
+        return training, test
+    if len(training) < 2 * KEPT_OUT:
+        raise ValueError(
+            f"{chosen.name} has {len(training)} images and no test split, for which every tenth is kept out: "
+            f"{2 * KEPT_OUT} are needed at least"
+        )
+    out = torch.arange(len(training)) % KEPT_OUT == KEPT_OUT - 1
+    return _part(training, ~out, "train, nine of ten"), _part(training, out, "train, every tenth")
+
+
+def _part(dataset: Dataset, chosen: torch.Tensor, split: str) -> Dataset:
+    labels = None if dataset.labels is None else dataset.labels[chosen]
+    return replace(dataset, images=dataset.images[chosen], labels=labels, split=split)
+
+
+def fit_classifier(config: ClassifyConfig, training: Dataset) -> ClassifyConfig:
+    """The config with the network's sizes taken from the data.
+
+    Raises:
+        ValueError: for images without classes, with one class only, or too small.
+    """
+    if training.labels is None or len(training.classes) < 2:
+        raise ValueError(
+            f"a classifier needs several classes; {training.name} has {len(training.classes) or 'none'}: "
+            f"give each class a sub-folder"
+        )
+    _, channels, *sides = training.images.shape
+    if min(sides) < SMALLEST_SIDE:
+        raise ValueError(
+            f"the images of {training.name} are {sides[0]}x{sides[1]}; a classifier needs {SMALLEST_SIDE} pixels each "
+            f"way: --set data.resolution=SIZE enlarges them"
+        )
+    network = replace(config.classifier, channels=channels, classes=len(training.classes))
+    return replace(config, classifier=network)
+
+
+class Predictor:
+    """A classifier at rest: from uint8 images to classes.
+
+    Args:
+        pixels: readies the images.
+        network: the classifier.
+        class_names: in the order of its outputs.
+        iteration: how long it was trained.
+    """
+
+    def __init__(
+        self, pixels: Pixels, network: ResidualClassifier, class_names: Sequence[str] = (), iteration: int | None = None
+    ) -> None:
+        self.pixels, self.network = pixels, network
+        self.class_names, self.iteration = tuple(class_names), iteration
+
+    @torch.no_grad()
+    def probabilities(self, images: Tensor, batch: int = 1000) -> Tensor:
+        """`(N, C, H, W)` uint8 to the probability of each class `(N, classes)`, on the CPU."""
+        if images.dtype != torch.uint8 or images.dim() != 4:
+            raise ValueError(f"images must be uint8 pixels (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
+        device = self.pixels.mean.device
+        return torch.cat([self.network(self.pixels(some.to(device))).softmax(1).cpu() for some in images.split(batch)])
+
+
+def load_classifier(path: str | Path, checkpoint: str = "last", device: str = "auto") -> Predictor:
+    """The classifier of a run.
+
+    Args:
+        path: the folder of a run of `wcgan classify`.
+        checkpoint: `"last"`, `"best"` (by the error on the test split) or the number of an iteration.
+        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+    """
+    run = Run(Path(path))
+    config, found = run.config(ClassifyConfig), find_checkpoint(run, checkpoint)
+    pixels, network = Pixels(config.classifier.channels), build_classifier(config.classifier)
+    tensors_to_network(found, "pixels", pixels)
+    tensors_to_network(found, "classifier", network)
+    for part in (pixels, network):
+        part.requires_grad_(False).eval().to(find_device(device))
+    return Predictor(pixels, network, found.facts.get("classes", ()), found.facts.get("iteration"))

@@ -1,0 +1,201 @@
+"""`evaluate`: runs, checkpoints, folders and named sets, and one sentence for each thing that cannot be measured."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from tests.data.cases import random_images, save
+from tests.evaluate.cases import pictures, random_weights, write_pictures
+from tests.train.test_start import TINY
+
+from wcgan.evaluate.command import EvaluationConfig, evaluate, path_to_checkpoint
+from wcgan.evaluate.image_sets import load_set, name_to_parts
+from wcgan.paper.presets import configure
+from wcgan.runs.sampler import shipped
+from wcgan.train.start import start
+
+CLASSIFIER = {"features": ("classifier",)}
+FID, IS = "FID(classifier)", "IS(classifier)"
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    file = tmp_path_factory.mktemp("weights") / "complete.pth"
+    torch.save(random_weights(), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WCGAN_CACHE", str(folder / "cache"))
+        patch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
+        start(configure("digits/cWC", settings=[*TINY, "train.evaluate_every=2"]), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(autouse=True)
+def classifier_at_hand(monkeypatch, run):
+    """The run's cache, where its classifier is: no test need train it again."""
+    monkeypatch.setenv("WCGAN_CACHE", str(run.parent / "cache"))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two folders of pictures."""
+    return (
+        write_pictures(tmp_path / "generated", pictures(12)),
+        write_pictures(tmp_path / "real", pictures(11, seed=1, brightness=30)),
+    )
+
+
+def scores_of(target, reference=None, **options):
+    return evaluate(str(target), EvaluationConfig(reference=None if reference is None else str(reference), **options))
+
+
+def test_two_folders_are_scored_with_no_dataset(folders, weights):
+    found = scores_of(*folders, inception_weights=weights, device="cpu")
+    assert list(found.scores)[:4] == ["FID", "IS", "precision", "recall"]
+    assert found.scores["protocol"]["neighbours"] == 3
+    assert found.scores["protocol"]["name"] == "all, 12 generated against 11, 6 sets of 2"
+    assert found.run.folder == folders[0]
+    assert found.notes == ("KID is left out: it draws subsets of 1,000 images; see --kid-subset-size",)
+    assert found.scores["FID"] > 0
+
+
+def test_file_names_and_their_order_change_nothing(folders, weights, tmp_path):
+    renamed = write_pictures(tmp_path / "renamed", pictures(12), names=[f"{99 - i:02}" for i in range(12)])
+    options = {"inception_weights": weights, "metrics": ("is", "fid", "kid"), "kid_subset_size": 5, "images": 10}
+    one, other = (scores_of(folder, folders[1], **options).scores for folder in (folders[0], renamed))
+    for name in ("FID", "IS", "KID"):
+        assert one[name] == pytest.approx(other[name], rel=1e-5, abs=1e-9)
+
+
+def test_a_run_and_each_of_its_checkpoints_can_be_scored(run):
+    options = {**CLASSIFIER, "images": 30}
+    by_number, by_file, last = (
+        scores_of(target, **options, checkpoint=checkpoint)
+        for target, checkpoint in ((run, "2"), (run / "checkpoints" / "0000002.safetensors", "last"), (run, "last"))
+    )
+    assert (by_number.iteration, by_file.iteration, last.iteration) == (2, 2, 3)
+    assert by_number.scores[FID] == by_file.scores[FID] != last.scores[FID]
+    assert by_file.run.folder == run
+    assert path_to_checkpoint(run, "best")[1].facts["iteration"] in (2, 3)
+
+
+def test_a_generator_of_the_package_is_scored_by_its_name_and_nothing_is_written_into_the_package():
+    folder = shipped("digits-cWC_sa")
+    found, by_path = (scores_of(target, **CLASSIFIER, images=30) for target in ("digits-cWC_sa", folder))
+    assert found.scores[FID] == by_path.scores[FID]
+    assert found.iteration == by_path.iteration > 0
+    assert found.run is None
+    assert not (folder / "metrics.jsonl").exists()
+
+
+def test_what_lies_in_the_folder_comes_before_the_generator_of_that_name(monkeypatch, tmp_path, run):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run, "digits-cWC_sa")
+    assert scores_of("digits-cWC_sa", **CLASSIFIER, images=30).iteration == 3
+
+
+def test_a_folder_is_scored_by_the_classifier_of_the_reference_set(tmp_path):
+    generated = write_pictures(tmp_path / "digits-like", load_set("digits:train", "test").images[:40])
+    found = scores_of(generated, "digits:test", **CLASSIFIER, images=40)
+    assert found.scores["protocol"]["classifier"]["trained_on"] == "digits train"
+    assert 0 < found.scores[FID] < 10
+    assert found.scores[IS] > 2
+
+
+def test_a_named_set_can_be_scored_too():
+    found = scores_of("digits:train", "digits:test", **CLASSIFIER, protocol="all")
+    assert found.scores["protocol"]["name"] == "all, 1,438 generated against 359, 10 sets of 143"
+    assert found.run is None
+    assert found.scores[FID] < 1
+
+
+def test_a_resolution_and_channels_bring_both_sets_together(tmp_path, weights):
+    small = write_pictures(tmp_path / "small", pictures(11, size=8))
+    large = write_pictures(tmp_path / "large", pictures(10, size=16)[:, :1].repeat(1, 3, 1, 1))
+    with pytest.raises(ValueError, match=r"8x8 RGB and those of large 16x16 RGB.*--resolution and --channels"):
+        scores_of(small, large, inception_weights=weights)
+    found = scores_of(small, large, inception_weights=weights, resolution=8, channels=1, metrics=("is",))
+    assert found.scores["IS"] >= 1
+
+
+def test_the_reference_of_tiny_imagenet_is_its_test_set_or_its_validation_set(monkeypatch):
+    asked = []
+    monkeypatch.setattr("wcgan.data.load", lambda name, split, *rest, **options: asked.append((name, split)))
+    for reference in (None, "test"):
+        config = configure("tiny-imagenet/cWC_sa", settings=[f"data.reference={reference or 'null'}"])
+        load_set(config.data.reference_name, "test")
+    load_set("tiny-imagenet", "train")
+    assert [split for _, split in asked] == ["unlabeled", "test", "train"]
+
+
+def test_the_reference_of_stl10_is_its_unlabeled_split(monkeypatch):
+    asked = []
+    monkeypatch.setattr("wcgan.data.load", lambda name, split, *rest, **options: asked.append((name, split)))
+    for name in ("stl10", "stl10:test", "cifar10"):
+        load_set(name, "test")
+    assert asked == [("stl10", "unlabeled"), ("stl10", "test"), ("cifar10", "test")]
+
+
+def test_a_folder_may_be_called_with_a_colon(tmp_path):
+    (tmp_path / "odd:test").mkdir()
+    assert name_to_parts(str(tmp_path / "odd:test")) == (str(tmp_path / "odd:test"), None)
+    assert name_to_parts("digits:test") == ("digits", "test")
+
+
+def test_a_broken_image_is_an_error(folders, weights):
+    (folders[0] / "broken.png").write_bytes(b"not an image")
+    with pytest.raises(ValueError, match=r"broken\.png in .* cannot be read"):
+        scores_of(*folders, inception_weights=weights)
+
+
+def test_images_of_several_sizes_need_a_resolution(folders, weights):
+    save(folders[0] / "larger.png", np.asarray(random_images(1, 3, 12)[0]))
+    with pytest.raises(ValueError, match=r"have several sizes.*give a resolution"):
+        scores_of(*folders, inception_weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": ("fid", "psnr")}, "--metrics takes some of is, fid, kid, pr, got psnr"),
+        ({"features": ()}, "--features takes some of inception, classifier, got none"),
+        ({"batch": 0}, "--batch must be at least 1, got 0"),
+        ({"kid_subset_size": 1}, "--kid-subset-size must be at least 2, got 1"),
+        ({"protocol": "20k"}, "unknown protocol '20k'; choose one of"),
+        ({"protocol": "paper-5k"}, "needs 10,000 real images and there are 359.*--images N"),
+        ({"resolution": 8}, "--resolution and --channels are for folders of images"),
+        ({"checkpoint": "9"}, "0000009.* is missing"),
+        ({"images": 30, "metrics": ("kid",)}, "KID draws subsets of 1,000 images, and 30 are scored against 359"),
+        ({"device": "cuda:99"}, "there is no GPU cuda:99"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_measured_is_said_and_nothing_is_written(run, options, message):
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=message):
+        scores_of(run, **{**CLASSIFIER, **options})
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_targets_that_are_nothing_to_score_are_refused(tmp_path, run, weights):
+    with pytest.raises(ValueError, match="nowhere is neither a run, nor a checkpoint, nor a folder"):
+        scores_of("nowhere", "digits:test", **CLASSIFIER)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty holds no images"):
+        scores_of(tmp_path / "empty", "digits:test", inception_weights=weights)
+    with pytest.raises(ValueError, match=r"what shall .* be compared with"):
+        scores_of(tmp_path / "empty", inception_weights=weights)
+    shutil.copy(run / "checkpoints" / "0000003.safetensors", tmp_path / "alone.safetensors")
+    with pytest.raises(ValueError, match=r"alone\.safetensors is not a checkpoint of a run"):
+        scores_of(tmp_path / "alone.safetensors", **CLASSIFIER)
+
+
+def test_a_reference_without_labels_has_no_classifier(folders):
+    with pytest.raises(ValueError, match="has no labels, so no classifier can learn from it"):
+        scores_of(*folders, **CLASSIFIER)

@@ -1,0 +1,282 @@
+"""Presets: the digits, and every row of the paper with its protocol."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.nets.cases import count
+
+from wcgan.nets import build_discriminator, build_generator
+from wcgan.norm import VARIANTS, Variant
+from wcgan.norm._base import WhiteningLayer
+from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.paper.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
+from wcgan.runs.config import Config
+from wcgan.train.gan import learning_rate
+
+HINGE, WGAN = ("hinge", 0.0), ("wasserstein", 10.0)
+RESNET, DCGAN = (5, 64, 128), (1, 64, 64)
+LINEAR, CONSTANT, DROP = (2e-4, "linear", None), (2e-4, "constant", None), (2e-4, "linear", 30_000)
+UNIT_ROWS = {"normalize_assignment": True, "class_bias": False}
+CIFAR = ("cifar10", "cifar100")
+WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC", "WC")
+CWC_ABLATION = ("cBN", "c-std-C", "c-std-C_sa", "cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa")
+# From the paper's appendix on implementation details, row by row: iterations,
+# (discriminator updates, their batch, the generator's batch), (learning rate, schedule, its drop), (loss, penalty).
+PROTOCOLS = {
+    **{f"cifar10/{row}GP + ResNet": (100_000, RESNET, LINEAR, WGAN) for row in ("", "WC ")},
+    **{f"cifar10/{row}SN + DCGAN": (100_000, DCGAN, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"cifar10/{row}SN + ResNet": (50_000, RESNET, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"stl10/{row}GP + ResNet": (100_000, RESNET, LINEAR, WGAN) for row in ("", "WC ")},
+    **{f"stl10/{row}SN + DCGAN": (200_000, DCGAN, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"stl10/{row}SN + ResNet": (100_000, RESNET, LINEAR, HINGE) for row in ("", "WC ")},
+    **{f"cifar10/{row}": (50_000, RESNET, LINEAR, HINGE) for row in WC_ABLATION},
+    **{f"{d}/{row}GP + ACGAN": (100_000, RESNET, LINEAR, WGAN) for d in CIFAR for row in ("", "cWC ", "cWC_sa ")},
+    **{
+        f"{d}/{row}SN + Proj. Discr.": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in ("", "cWC ", "cWC_sa ")
+    },
+    "cifar10/cWC SN + Proj. Discr. drop": (31_000, RESNET, DROP, HINGE),
+    **{f"{d}/cWC SN + Proj. Discr. wide": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR},
+    **{f"{d}/{row}": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in CWC_ABLATION},
+    **{f"cifar10/cWC{row}": (50_000, RESNET, DROP, HINGE) for row in ("", " SN + Proj. Discr.")},
+    "tiny-imagenet/cWC SN + Proj. Discr.": (100_000, RESNET, LINEAR, HINGE),
+    **{f"tiny-imagenet/{row}": (100_000, RESNET, LINEAR, HINGE) for row in ("cBN", "cWC", "cWC_sa")},
+    "imagenet/SN + Proj. Discr.": (450_000, RESNET, LINEAR, HINGE),
+    "imagenet/cWC_sa SN + Proj. Discr.": (450_000, RESNET, (5e-4, "linear", None), HINGE),
+    **{f"mnist/{row}": (5_000, RESNET, CONSTANT, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
+    **{f"fashion-mnist/{row}": (20_000, RESNET, LINEAR, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
+}
+WIDE = ("cWC SN + Proj. Discr. wide", "SN + Proj. Discr.", "cWC_sa SN + Proj. Discr.")
+DECOMPOSITION = ("cifar10/WzcaC-decomposition", "digits/WzcaC-decomposition")
+DIGITS = tuple(f"digits/{name}" for name in VARIANTS)
+# Row of results -> the row of architectures that it shares, but for its normalisation.
+SHARED = {
+    **{f"{d}/SN + {net}": (f"{d}/WC SN + {net}", "BN") for d in ("cifar10", "stl10") for net in ("ResNet", "DCGAN")},
+    "cifar10/GP + ResNet": ("cifar10/WC GP + ResNet", "BN"),
+    **{f"cifar10/{row}": ("cifar10/WC SN + ResNet", row) for row in WC_ABLATION},
+    **{f"{d}/GP + ACGAN": (f"{d}/cWC GP + ACGAN", "cBN") for d in CIFAR},
+    **{f"{d}/cWC_sa GP + ACGAN": (f"{d}/cWC GP + ACGAN", "cWC_sa") for d in CIFAR},
+    **{f"{d}/cWC_sa SN + Proj. Discr.": (f"{d}/cWC SN + Proj. Discr.", "cWC_sa") for d in CIFAR},
+    "cifar10/cWC SN + Proj. Discr. drop": ("cifar10/cWC SN + Proj. Discr.", "cWC"),
+    **{f"{d}/{row}": (f"{d}/cWC SN + Proj. Discr.", row) for d in CIFAR for row in CWC_ABLATION},
+    **{f"tiny-imagenet/{row}": ("tiny-imagenet/cWC SN + Proj. Discr.", row) for row in ("cBN", "cWC", "cWC_sa")},
+    **{f"{d}/{c}BN": (f"{d}/{c}WC", f"{c}BN") for d in ("mnist", "fashion-mnist") for c in ("", "c")},
+}
+LAST = {
+    "cBN": "BN",
+    **dict.fromkeys(("c-std-C", "c-std-C_sa"), "std-C"),
+    **dict.fromkeys(("cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa"), "WC"),
+    **{name: name for name in ("BN", *WC_ABLATION, "DBN", "IterNorm")},
+}
+
+
+def parts(layer):
+    """The variant that a layer is, whatever its groups and the gradient of ZCA."""
+    soft = getattr(layer, "dictionary", None) is not None
+    return Variant(layer.whitening.removesuffix("-decomposition"), layer.coloring, getattr(layer, "shared", None), soft)
+
+
+def options_of(config):
+    """The authors' soft assignment: unit rows and no class bias."""
+    if config.preset in DECOMPOSITION:
+        return {"whitening": "zca-decomposition"}
+    return UNIT_ROWS if config.generator.normalization.partition("-cls")[0].endswith("_sa") else {}
+
+
+def embedding_of(config):
+    return "uniform" if config.discriminator.head == "projection" else "glorot"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_conditional_presets_follow_the_authors_code_where_the_paper_is_silent(name):
+    config = preset(name)
+    conditional = config.generator.normalization.startswith("c")
+    assert config.train.generated_labels == ("real" if conditional else "uniform")
+    assert config.generator.options == options_of(config)
+    assert config.discriminator.embedding_init == embedding_of(config)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_a_config_with_its_name(name):
+    config = preset(name)
+    assert isinstance(config, Config)
+    assert config.preset == name
+    assert config.data.name == name.partition("/")[0]
+
+
+@pytest.mark.parametrize("data", CIFAR)
+def test_wide_is_cwc_with_the_published_frameworks_ratio_of_filters(data):
+    wide, published, ours = (preset(f"{data}/{row}") for row in WIDE)
+    assert (wide.generator.widths, wide.discriminator.widths) == ((256,) * 3, (128,) * 4)
+    assert replace(wide.generator, normalization="cBN") == published.generator
+    assert wide.discriminator == published.discriminator
+    assert (wide.generator.normalization, wide.train) == ("cWC", ours.train)
+
+
+def test_there_is_a_protocol_for_every_row():
+    assert set(PRESETS) == set(PROTOCOLS) | set(DIGITS) | set(DECOMPOSITION)
+
+
+@pytest.mark.parametrize("name", DECOMPOSITION)
+def test_zca_through_its_decomposition_differs_in_nothing_but_the_gradient(name):
+    other = preset(name.removesuffix("-decomposition"))
+    config = preset(name)
+    assert config.generator.options == {"whitening": "zca-decomposition"}
+    assert replace(config, generator=replace(config.generator, options={}), preset=other.preset) == other
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_row_is_trained_as_the_paper_says(name):
+    train = preset(name).train
+    iterations, updates, rate, loss = PROTOCOLS[name]
+    assert train.iterations == iterations
+    assert (train.critic_steps, train.batch, train.generator_batch) == updates
+    assert (train.learning_rate, train.schedule, train.drop_at) == rate
+    assert (train.loss, train.gradient_penalty) == loss
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_row_has_the_papers_adam_class_weights_and_no_average(name):
+    train = preset(name).train
+    assert (train.beta1, train.beta2) == (0.0, 0.9)
+    assert (train.class_weight_discriminator, train.class_weight_generator) == (1.0, 0.1)
+    assert train.ema == 0
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_row_has_the_networks_of_its_table(name):
+    config, (generator, discriminator) = preset(name), ARCHITECTURES[name]
+    assert config.generator == replace(generator, options=options_of(config))
+    assert config.discriminator == replace(discriminator, embedding_init=embedding_of(config))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_row_with_another_normalisation_differs_in_nothing_else(name):
+    architecture, normalization = SHARED[name]
+    config, (generator, discriminator) = preset(name), ARCHITECTURES[architecture]
+    assert config.generator == replace(generator, normalization=normalization, options=options_of(config))
+    assert config.discriminator == replace(discriminator, embedding_init=embedding_of(config))
+
+
+@pytest.mark.parametrize("dataset", CIFAR)
+def test_the_published_projection_discriminator_has_the_opposite_ratio_of_filters_and_cbn(dataset):
+    published, ours = preset(f"{dataset}/SN + Proj. Discr."), preset(f"{dataset}/cBN")
+    assert published.generator == replace(ours.generator, widths=(256, 256, 256))
+    assert published.discriminator == replace(ours.discriminator, widths=(128, 128, 128, 128))
+    assert published.train == ours.train
+
+
+@pytest.mark.parametrize(("row", "normalization"), [("WC GP + ResNet", "WC"), ("GP + ResNet", "BN")])
+def test_stl10_has_the_networks_of_cifar10_on_a_larger_grid(row, normalization):
+    config, (generator, discriminator) = preset(f"stl10/{row}"), ARCHITECTURES["cifar10/WC GP + ResNet"]
+    assert config.generator == replace(generator, base=6, normalization=normalization)
+    assert config.discriminator == replace(discriminator, resolution=48)
+
+
+def test_imagenets_baseline_has_a_generator_of_its_own_and_the_same_discriminator():
+    baseline, ours = preset("imagenet/SN + Proj. Discr."), preset("imagenet/cWC_sa SN + Proj. Discr.")
+    assert baseline.discriminator == ours.discriminator
+    assert baseline.generator == replace(
+        ours.generator, widths=(1024, 512, 256, 128, 64), normalization="cBN", options={}
+    )
+    with torch.device("meta"):
+        generator = build_generator(baseline.generator)
+    assert count(generator) == 41_996_931
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("cifar10/WC", "cifar10/WC SN + ResNet"),
+        *((f"{dataset}/{row}", f"{dataset}/{row} SN + Proj. Discr.") for dataset in CIFAR for row in ("cWC", "cWC_sa")),
+        ("tiny-imagenet/cWC", "tiny-imagenet/cWC SN + Proj. Discr."),
+    ],
+)
+def test_a_run_that_has_two_names_is_one_config(name, other):
+    assert replace(preset(name), preset=None) == replace(preset(other), preset=None)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_networks_have_the_normalisation_of_their_row_and_its_partner_at_the_end(name):
+    config = preset(name)
+    with torch.device("meta"):  # spectral normalisation, which has no parameters, takes long to set up there
+        generator = build_generator(config.generator)
+        discriminator = build_discriminator(replace(config.discriminator, spectral_norm=False))
+    assert count(generator) > 0
+    assert count(discriminator) > 0
+    layers = [m for m in generator.modules() if isinstance(m, WhiteningLayer)]
+    variants = [parts(layer) for layer in layers]
+    inner, last = (
+        replace(VARIANTS[name], group_size=None)
+        for name in (config.generator.normalization, LAST[config.generator.normalization])
+    )
+    per_block = 2 if config.generator.kind == "resnet" else 1
+    assert variants == [inner] * per_block * len(config.generator.widths) + [last]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_spectral_norm_goes_with_hinge_and_a_penalty_with_wasserstein(name):
+    config = preset(name)
+    assert config.discriminator.spectral_norm == (config.train.loss == "hinge")
+    assert (config.train.gradient_penalty > 0) == (config.train.loss == "wasserstein")
+
+
+def test_the_state_of_the_art_row_differs_in_nothing_but_its_schedule():
+    config, other = preset("cifar10/cWC SN + Proj. Discr. drop"), preset("cifar10/cWC SN + Proj. Discr.")
+    rates = [learning_rate(each.train, i) for each in (config, other) for i in (0, 29_999, 30_000, 30_999)]
+    assert rates == pytest.approx([2e-4, 8.0004e-5, 8e-6, 7.6004e-6] * 2)
+    assert learning_rate(other.train, 49_999) == pytest.approx(4e-10)
+    same = replace(config.train, iterations=50_000, schedule_end=None)
+    assert replace(config, train=same, preset=other.preset) == other
+
+
+@pytest.mark.parametrize("name", DIGITS)
+def test_presets_of_the_digits_differ_in_nothing_but_the_normalisation_and_what_it_needs_of_classes(name):
+    config, other = preset(name), preset("digits/cWC")
+    variant = name.partition("/")[2]
+    assert config.generator.normalization == variant
+    head, classes = ("projection", 10) if VARIANTS[variant].conditional else ("plain", None)
+    assert (config.discriminator.head, config.discriminator.classes, config.generator.classes) == (
+        head,
+        classes,
+        classes,
+    )
+    generator = replace(config.generator, normalization="cWC", classes=10, options={})
+    discriminator = replace(config.discriminator, head="projection", classes=10, embedding_init="uniform")
+    train = replace(config.train, generated_labels="real")
+    assert Config(config.data, generator, discriminator, train, other.preset) == other
+
+
+@pytest.mark.parametrize("name", DIGITS)
+def test_networks_of_the_digits_are_small_enough_for_a_laptop(name):
+    config = preset(name)
+    networks = build_generator(config.generator), build_discriminator(config.discriminator)
+    assert sum(map(count, networks)) < 300_000
+    assert config.generator.resolution == 16
+
+
+def test_the_default_is_a_preset():
+    assert DEFAULT == "digits/cWC"
+    assert DEFAULT in PRESETS
+
+
+def test_an_unknown_preset_is_said_with_the_nearest():
+    with pytest.raises(
+        ValueError, match=r"unknown preset 'digits/cWCa'; `wcgan presets` lists them; the nearest are digits/cWC.*"
+    ):
+        preset("digits/cWCa")
+
+
+def test_a_preset_has_a_folder_name_of_its_own():
+    assert preset_to_folder("cifar10/cWC SN + Proj. Discr.") == "cifar10-cWCSN+Proj.Discr."
+    assert len({preset_to_folder(name) for name in PRESETS}) == len(PRESETS)
+
+
+def test_configuring_sets_data_strictness_and_fields():
+    config = configure("digits/cBN", "photos", strict=True, settings=["train.seed=4"])
+    assert (config.data.name, config.data.strict, config.train.seed) == ("photos", True, 4)
+    assert configure("digits/cBN") == preset("digits/cBN")
+
+
+def test_a_setting_of_the_data_is_kept_where_no_option_is_given():
+    assert configure("digits/cBN", settings=["data.strict=true", "data.name=photos"]).data.name == "photos"

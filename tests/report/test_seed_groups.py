@@ -1,0 +1,159 @@
+"""Groups of runs that differ in nothing but the seed, and what is said of them."""
+
+import statistics
+
+import pytest
+from tests.report.cases import FID, config, evaluations, event, published, training, write_run
+from tests.report.reader import read_page, rows, section
+
+from wcgan.report import read_runs, write_report
+from wcgan.report.compare import Score
+from wcgan.report.sections import TOO_FEW
+from wcgan.report.seed_groups import measure, runs_to_groups, welch
+
+FID_10K = Score("FID", "paper-10k")
+
+
+def seed_run(folder, seed, variant="cWC", scale=1.0, until=1000):
+    records = [event(0, "started"), *training(until), *evaluations(until, scale=scale, seed=seed)]
+    return write_run(folder, config(variant, seed=seed), records, samples=())
+
+
+def scored(folder, seed, *records, last=1000):
+    return write_run(folder, config(seed=seed), [*training(last), *records, event(last, "stopped")], samples=())
+
+
+@pytest.fixture
+def four(tmp_path):
+    """Two configs with two seeds each, in mixed order."""
+    scales = {"cWC": (1.0, 1.1), "cBN": (1.8, 2.0)}
+    return [seed_run(tmp_path / v / f"seed-{s}", s, v, scales[v][s]) for s in (0, 1) for v in ("cWC", "cBN")]
+
+
+def test_runs_that_differ_in_seed_and_folders_are_one_group(tmp_path):
+    settings = [config(seed=0), config(seed=1), config(seed=2, batch=32)]
+    settings[1]["data"]["folder"] = "elsewhere"
+    runs = [write_run(tmp_path / f"run-s{n}", each) for n, each in enumerate(settings)]
+    groups = runs_to_groups(read_runs(runs))
+    assert [(group.name, [run.seed for run in group.runs]) for group in groups] == [("run", [0, 1]), ("run-s2", [2])]
+
+
+def test_one_run_twice_is_not_two_seeds(tmp_path):
+    run = write_run(tmp_path / "run")
+    assert [len(group.runs) for group in runs_to_groups(read_runs([run, run]))] == [1, 1]
+
+
+def test_runs_without_a_config_are_not_grouped(tmp_path):
+    runs = [write_run(tmp_path / name, {}) for name in "ab"]
+    assert [len(group.runs) for group in runs_to_groups(read_runs(runs))] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "name"),
+    [
+        (("cWC/seed-0", "cWC/seed-1"), "cWC"),
+        (("cWC-s1", "cWC-s10"), "cWC"),
+        (("digits/0", "digits/1"), "digits"),
+        (("cifar10_seed0", "cifar10_seed1"), "cifar10"),
+    ],
+)
+def test_a_group_is_named_by_what_its_runs_share(tmp_path, names, name):
+    runs = [write_run(tmp_path / each, config(seed=n)) for n, each in enumerate(names)]
+    beside = write_run(tmp_path / "other" / names[0].split("/")[-1], config("BN"))
+    assert runs_to_groups(read_runs([*runs, beside]))[0].name.removeprefix(f"{tmp_path.name}/") == name
+
+
+def test_a_group_whose_runs_share_no_name_is_named_by_its_variant(tmp_path):
+    runs = [write_run(tmp_path / each, config(seed=n)) for n, each in enumerate("ab")]
+    assert [group.name for group in runs_to_groups(read_runs(runs))] == ["cWC"]
+
+
+def test_a_score_over_seeds_is_their_mean_and_sample_deviation(tmp_path):
+    runs = [scored(tmp_path / str(s), s, published(1000, FID=value)) for s, value in enumerate((17.0, 18.0, 20.0))]
+    found = measure(read_runs(runs), FID_10K)
+    assert found is not None
+    assert found.mean == pytest.approx(55 / 3)
+    assert (found.deviation, found.deviation_over) == (pytest.approx(statistics.stdev([17, 18, 20])), "seeds")
+    assert (found.text, found.left_out) == ("18.33 \u00b1 1.5", ())
+
+
+def test_the_deviation_of_one_seed_is_named_that_of_its_sets(tmp_path):
+    (run,) = read_runs([scored(tmp_path / "run", 0, published(1000, IS=8.5))])
+    found = measure([run], Score("IS", "paper-10k"))
+    assert found is not None
+    assert (found.text, found.deviation_over) == ("8.500 \u00b1 0.11 (sets)", "sets")
+
+
+def test_seeds_that_are_not_as_far_are_left_out_and_said_to_be(tmp_path):
+    ends = {0: (1000, 17.0), 1: (400, 40.0), 2: (1000, 18.0)}
+    runs = [scored(tmp_path / str(s), s, published(i, FID=v), last=i) for s, (i, v) in ends.items()]
+    found = measure(read_runs(runs), FID_10K)
+    assert found is not None
+    assert (found.values, found.left_out) == ([17.0, 18.0], ("seed 1 is at iteration 400, not 1,000",))
+
+
+def test_seeds_of_another_protocol_are_left_out_and_said_to_be(tmp_path):
+    other = published(1000, FID=3.0)
+    other["protocol"]["inception"]["weights"] = "another"
+    records = read_runs([scored(tmp_path / "a", 0, published(1000, FID=17.0)), scored(tmp_path / "b", 1, other)])
+    found = measure(records, FID_10K)
+    assert found is not None
+    assert (found.values, found.left_out) == ([17.0], ("seed 1 was measured by another protocol",))
+
+
+def test_a_finished_run_counts_with_its_last_state_alone(tmp_path):
+    finished = [*training(), published(800, FID=17.0), event(1000, "finished")]
+    (run,) = read_runs([write_run(tmp_path / "run", records=finished)])
+    assert measure([run], FID_10K) is None
+    found = measure([run], FID_10K, 800)
+    assert found is not None
+    assert found.mean == 17.0
+
+
+def test_the_page_shows_means_over_seeds(four, tmp_path):
+    page = read_page(write_report(four, tmp_path / "page.html"))
+    first, second = rows(page, "seeds")
+    values = [r.evaluations[-1][FID] for r in read_runs(four)]
+    assert (first["Config"], first["Seeds"]) == ("cWC", "0, 1")
+    assert float(first[FID].partition(" ")[0]) == pytest.approx((values[0] + values[2]) / 2, abs=1e-3)
+    assert second["Config"] == "cBN"
+
+
+def test_the_page_tests_pairs_of_configs(four, tmp_path):
+    page = read_page(write_report(four, tmp_path / "page.html"))
+    tests = rows(page, "tests")
+    values = [r.evaluations[-1][FID] for r in read_runs(four)]
+    wanted = welch([values[0], values[2]], [values[1], values[3]])
+    assert [test["Score"] for test in tests] == [FID, "IS(classifier)", "accuracy(classifier)"]
+    assert tests[0]["Pair"] == "cWC \u2212 cBN"
+    assert wanted is not None
+    assert tests[0]["p"] == tests[0]["p, corrected"] == f"{wanted.p:.3f}"
+    assert float(tests[0]["Difference"].replace("\u2212", "-")) == pytest.approx(wanted.difference, abs=1e-3)
+    assert tests[0]["Seeds"] == "2 and 2"
+
+
+def test_too_few_seeds_are_said_to_be(four, tmp_path):
+    page = read_page(write_report([four[0], four[2], four[1]], tmp_path / "page.html"))
+    assert f"{TOO_FEW} Fewer: cBN/seed-0." in section(page, "Over seeds")
+    assert page.all("table", "tests") == []
+
+
+def test_single_runs_have_no_section_on_seeds(four, tmp_path):
+    page = read_page(write_report(four[:2], tmp_path / "page.html"))
+    assert "Over seeds" not in [heading.text for heading in page.all("h2")]
+
+
+def test_scores_of_different_protocols_are_not_tested(tmp_path):
+    runs = []
+    for variant, generated in (("cWC", 1000), ("cBN", 50)):
+        for seed in (0, 1):
+            records = [*training(), *evaluations(scale=1 + seed, seed=seed, generated=generated)]
+            runs.append(write_run(tmp_path / variant / str(seed), config(variant, seed=seed), records, samples=()))
+    page = read_page(write_report(runs, tmp_path / "page.html"))
+    assert TOO_FEW in section(page, "Over seeds")
+
+
+def test_many_tests_are_folded_away(tmp_path):
+    runs = [seed_run(tmp_path / v / str(s), s, v, 1 + s / 10) for v in ("BN", "WC", "cBN", "cWC") for s in (0, 1)]
+    page = read_page(write_report(runs, tmp_path / "page.html"))
+    assert "18 tests" in [summary.text for summary in page.all("summary")]

@@ -1,0 +1,134 @@
+"""Where a run stands, from the lines it has written."""
+
+import json
+
+import pytest
+import torch
+from tests.evaluate.cases import random_weights
+from tests.reproduce.cases import tiny
+
+from wcgan.evaluate.inception import VARIABLE
+from wcgan.reproduce.complete_run import Looker, find_looker, missing_figures, run_to_standing
+from wcgan.reproduce.plan import plan_table
+from wcgan.runs.folder import new_run
+
+INCEPTION, INCOMPLETE, CLASSIFIER = Looker("inception"), Looker("inception", scores=False), Looker("classifier")
+LAST = 50_000
+SETS = {"splits": 10, "scored_by_IS": 50_000}
+
+
+def evaluation(name="paper-10k", generated=10_000, of=10_000, iteration=LAST, sets=SETS, **scores):
+    reference = {"images": min(of, 10_000), "of": of}
+    protocol = {"name": name, "generated": generated, "reference": reference, **sets}
+    return {"kind": "evaluation", "iteration": iteration, "protocol": protocol, **scores}
+
+
+def cifar(row="cWC SN + Proj. Discr."):
+    """A run with IS and FID 10k by one protocol, and FID 5k by another."""
+    return plan_table("conditional", [f"cifar10/{row}"]).runs[0]
+
+
+def test_nothing_is_measured_of_a_run_without_lines():
+    assert missing_figures(cifar(), INCEPTION, []) == {"paper-10k": ("is", "fid"), "paper-5k": ("fid",)}
+
+
+def test_each_protocol_is_done_when_its_figures_are_there():
+    ten = evaluation(IS=9.0, FID=13.5)
+    five = evaluation("paper-5k", 5_000, sets={}, FID=16.0)
+    assert missing_figures(cifar(), INCEPTION, [ten]) == {"paper-5k": ("fid",)}
+    assert missing_figures(cifar(), INCEPTION, [five]) == {"paper-10k": ("is", "fid")}
+    assert missing_figures(cifar(), INCEPTION, [five, ten]) == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        evaluation("paper-10k", IS=9.0, FID=13.5, iteration=LAST - 1),
+        evaluation("50k-train", 50_000, of=50_000, IS=9.0, FID=13.5),
+    ],
+    ids=["earlier", "another protocol"],
+)
+def test_other_evaluations_do_not_count(line):
+    assert missing_figures(cifar(), INCEPTION, [line])["paper-10k"] == ("is", "fid")
+
+
+def test_of_trainings_own_evaluations_fid_counts_and_is_of_smaller_sets_does_not():
+    own = evaluation("paper-10k, 10 sets of 1,000", sets={"splits": 10, "scored_by_IS": 10_000}, IS=9.0, FID=13.5)
+    assert missing_figures(cifar(), INCEPTION, [own])["paper-10k"] == ("is",)
+
+
+def test_only_the_figure_that_is_missing_is_missing():
+    line = evaluation(sets={}, FID=13.5)
+    assert missing_figures(cifar(), INCEPTION, [line])["paper-10k"] == ("is",)
+
+
+def test_a_score_that_the_weights_cannot_give_is_not_missing():
+    line = evaluation(sets={}, FID=13.5)
+    assert missing_figures(cifar(), INCOMPLETE, [line]) == {"paper-5k": ("fid",)}
+    (run,) = plan_table("unconditional", ["cifar10/GP + ResNet"]).runs  # the paper has its IS alone
+    assert missing_figures(run, INCOMPLETE, []) == {}
+
+
+def test_the_classifiers_figures_count_where_it_alone_can_look():
+    lines = [
+        evaluation(**{"IS(classifier)": 9.0, "FID(classifier)": 13.5}),
+        evaluation("paper-5k", 5_000, sets={}, **{"FID(classifier)": 16.0}),
+    ]
+    assert missing_figures(cifar(), CLASSIFIER, lines) == {}
+    assert missing_figures(cifar(), INCEPTION, lines) == missing_figures(cifar(), INCEPTION, [])
+
+
+def test_inceptions_figures_count_wherever_they_were_taken():
+    lines = [evaluation(IS=9.0, FID=13.5), evaluation("paper-5k", 5_000, sets={}, FID=16.0)]
+    assert missing_figures(cifar(), CLASSIFIER, lines) == {}
+
+
+def test_of_a_small_set_trainings_own_evaluation_is_the_one_that_counts():
+    (run,) = plan_table("digits", ["cWC"]).runs
+    sets = {"splits": 10, "scored_by_IS": 2000}
+    scores = {"IS(classifier)": 9.0, "FID(classifier)": 13.5}
+    line = evaluation("paper-10k, 2,000 generated against 359", 2000, 359, 1500, sets, **scores)
+    assert missing_figures(run, CLASSIFIER, [line]) == {}
+    fewer = evaluation("paper-10k, 20 generated against 359", 20, 359, 1500, sets | {"scored_by_IS": 20}, **scores)
+    assert missing_figures(run, CLASSIFIER, [fewer]) == {"paper-10k": ("is", "fid")}
+
+
+@pytest.mark.parametrize(
+    ("lines", "state", "iteration"),
+    [
+        ([], "missing", 0),
+        ([{"kind": "train", "iteration": 7}], "begun", 7),
+        ([{"kind": "train", "iteration": 12}], "begun", 12),
+        ([{"kind": "train", "iteration": 7}, {"kind": "event", "iteration": 8, "what": "diverged"}], "diverged", 8),
+        (
+            [
+                {"kind": "event", "iteration": 8, "what": "diverged"},
+                {"kind": "event", "iteration": 6, "what": "resumed"},
+            ],
+            "begun",
+            8,
+        ),
+    ],
+)
+def test_a_run_stands_where_its_lines_say(lines, state, iteration, tmp_path):
+    (run,) = plan_table("digits", ["WC"], settings=tiny(), out=tmp_path).runs
+    new_run(run.folder, run.config).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    standing = run_to_standing(run, CLASSIFIER)
+    assert (standing.state, standing.iteration) == (state, iteration)
+
+
+def test_without_weights_the_classifier_looks_and_a_note_says_so():
+    assert find_looker() == CLASSIFIER
+    assert "not the paper's Inception" in CLASSIFIER.note
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_with_weights_inception_looks_and_a_note_says_where_they_lack_their_last_layer(complete, tmp_path, monkeypatch):
+    weights = random_weights()
+    if not complete:
+        weights = {name: value for name, value in weights.items() if not name.startswith("fc.")}
+    torch.save(weights, tmp_path / "weights.pth")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "weights.pth"))
+    looker = find_looker()
+    assert looker == (INCEPTION if complete else INCOMPLETE)
+    assert (looker.note is None) == complete

@@ -1,0 +1,141 @@
+"""A trained generator from its run's folder: no training data, no pickled code, and a sentence where it cannot be."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from tests.train.cases import tiny_config, tiny_data, tiny_run
+
+import wcgan
+from wcgan.runs.checkpoint import CheckpointError
+from wcgan.runs.sampler import Sampler, load_generator
+from wcgan.train.gan import train
+from wcgan.runs.checkpoint import section
+from wcgan.runs.folder import Run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run with an average of the generator and checkpoints at 4 and 6."""
+    config = tiny_config(ema=0.5, keep_checkpoints=2)
+    run = tiny_run(tmp_path_factory.mktemp("trained") / "run", config)
+    train(config, tiny_data(), run, lambda sampler: {"FID(classifier)": 1.0})
+    return run
+
+
+def weights(sampler):
+    return sampler.network.state_dict()
+
+
+def test_a_run_gives_a_sampler_at_rest(trained):
+    generator = wcgan.load(trained.folder)
+    assert isinstance(generator, Sampler)
+    assert generator.class_names == ("a", "b", "c")
+    assert not generator.network.training
+    assert not any(parameter.requires_grad for parameter in generator.network.parameters())
+
+
+def test_loaded_twice_it_draws_the_same_images(trained):
+    one, other = wcgan.load(trained.folder), wcgan.load(str(trained.folder))
+    assert torch.equal(one.sample(9, classes=1, seed=3), other.sample(9, classes=1, seed=3))
+
+
+def test_the_average_is_what_is_loaded(trained):
+    from wcgan.runs.checkpoint import read_newest
+
+    kept = section(read_newest(trained.checkpoints).tensors, "average")
+    assert all(torch.equal(value, kept[name]) for name, value in weights(load_generator(trained.folder)).items())
+
+
+def test_an_iteration_can_be_chosen(trained):
+    last, sixth, fourth = (load_generator(trained.folder, which) for which in ("last", "6", "4"))
+    assert torch.equal(last.sample(4), sixth.sample(4))
+    assert not torch.equal(weights(last)["conv.weight"], weights(fourth)["conv.weight"])
+
+
+def test_the_best_can_be_chosen(trained):
+    assert torch.equal(load_generator(trained.folder, "best").sample(4), load_generator(trained.folder).sample(4))
+
+
+def test_nothing_is_unpickled(trained, monkeypatch):
+    def fail(*arguments, **options):
+        raise AssertionError("pickle was used")
+
+    monkeypatch.setattr(torch, "load", fail)
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, fail)
+    assert load_generator(trained.folder).sample(2).shape == (2, 1, 8, 8)
+
+
+def test_loading_needs_no_training_data(trained, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "cache").mkdir()
+    environment = {
+        **os.environ,
+        "WCGAN_DATA": str(tmp_path / "data"),
+        "WCGAN_CACHE": str(tmp_path / "cache"),
+        "HOME": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+    }
+    code = (
+        f"import sys, wcgan; images = wcgan.load({str(trained.folder)!r}).sample(3, classes=2, seed=1); "
+        "print(tuple(images.shape), int(images.sum()), 'sklearn' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    expected = int(wcgan.load(trained.folder).sample(3, classes=2, seed=1).sum())
+    assert result.stdout.strip() == f"(3, 1, 8, 8) {expected} False"
+    assert list((tmp_path / "data").iterdir()) == list((tmp_path / "cache").iterdir()) == []
+
+
+# What cannot be loaded
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(ValueError, match="nowhere is not there; name the folder of a run"):
+        wcgan.load(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_no_run_is_said(tmp_path):
+    with pytest.raises(ValueError, match=r"is not the folder of a run: it has no config\.yaml"):
+        wcgan.load(tmp_path)
+
+
+def test_a_run_without_a_checkpoint_is_said(tmp_path):
+    run = tiny_run(tmp_path / "run", tiny_config())
+    with pytest.raises(CheckpointError, match="has no checkpoint yet: train it first"):
+        wcgan.load(run.folder)
+    with pytest.raises(CheckpointError, match=r"has no checkpoint best \(best\.json is missing\); it has none"):
+        wcgan.load(run.folder, "best")
+
+
+@pytest.mark.parametrize("which", ["5", "worst", "../0000006"])
+def test_a_checkpoint_that_is_not_there_is_said_with_those_that_are(trained, which):
+    with pytest.raises(CheckpointError, match=rf"has no checkpoint {which} .*; it has 0000004, 0000006, best"):
+        wcgan.load(trained.folder, which)
+
+
+def test_a_damaged_last_checkpoint_gives_the_one_before(trained, tmp_path):
+    import shutil
+
+    copy = Run(shutil.copytree(trained.folder, tmp_path / "copy"))
+    (copy.checkpoints / "0000006.safetensors").write_bytes(b"")
+    assert torch.equal(load_generator(copy.folder).sample(4), load_generator(trained.folder, "4").sample(4))
+
+
+def test_weights_that_do_not_fit_the_config_are_said(trained, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(trained.folder, tmp_path / "copy")
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("noise: 6", "noise: 7"))
+    with pytest.raises(CheckpointError, match=r"does not fit the run's config\.yaml"):
+        wcgan.load(copy)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "meta", "cuda:x"])
+def test_a_device_that_is_not_there_is_said(trained, device):
+    with pytest.raises(ValueError, match=r"no GPU cuda:99|the device must be auto, cpu, cuda or cuda:N, got"):
+        wcgan.load(trained.folder, device=device)

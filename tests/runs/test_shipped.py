@@ -1,0 +1,122 @@
+"""The generators that come with the package."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import wcgan
+from wcgan.runs.sampler import load_generator
+from wcgan.core.images import grid
+from wcgan.runs.folder import Run
+from wcgan.runs.sampler import DEFAULT, find_run, run_to_shipped, shipped, shipped_generators
+
+ROOT = Path(__file__).parent.parent.parent
+DIGITS = "digits-cWC_sa"
+
+
+def pixels(picture):
+    """Of a grid, or of a file, as numbers that can be subtracted."""
+    picture = Image.open(picture) if isinstance(picture, Path) else picture.permute(1, 2, 0).squeeze(2)
+    return np.asarray(picture).astype(int)
+
+
+def test_the_default_is_one_of_them():
+    assert DEFAULT in shipped_generators()
+    assert shipped() == shipped(DEFAULT)
+
+
+def test_another_name_is_refused():
+    with pytest.raises(ValueError, match=r"no generator 'x' comes with the package; there is .*digits-cWC_sa"):
+        shipped("x")
+
+
+def test_a_run_is_found_by_its_path_first_and_then_by_a_shipped_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert find_run(Path(DIGITS)) == shipped(DIGITS)
+    with pytest.raises(
+        ValueError, match=r"^runs/mine is not there; name the folder of a run, or .*cifar10-cWC, digits"
+    ):
+        find_run(Path("runs/mine"))
+    Path(DIGITS).mkdir()
+    assert find_run(Path(DIGITS)) == Path(DIGITS)
+
+
+@pytest.mark.parametrize("name", shipped_generators())
+def test_each_draws_the_picture_that_is_kept(name):
+    sampler = load_generator(shipped(name), device="cpu")
+    images = sampler.rows() if sampler.conditional else sampler.sample(20)
+    kept = pixels(Path(__file__).parent / "shipped" / f"{name}.png")
+    assert np.abs(pixels(grid(images, 10)) - kept).max() <= 1  # rounding of another machine
+
+
+def test_the_readme_shows_what_sample_draws():
+    readme = (ROOT / "README.md").read_text()
+    assert "](docs/images/cifar10.png)" in readme
+    assert "`wcgan sample --grid class-rows --out docs/images/cifar10.png`" in readme
+    sampler, kept = load_generator(shipped(), device="cpu"), pixels(ROOT / "docs/images/cifar10.png")[::2, ::2]
+    row = pixels(grid(sampler.from_noise(sampler.noise(100, 0)[:10], torch.zeros(10, dtype=torch.long)), 10))
+    assert kept.shape == (10 * 34 + 2, 10 * 34 + 2, 3)
+    assert np.abs(row - kept[:36]).max() <= 1
+
+
+@pytest.mark.parametrize("name", shipped_generators())
+def test_each_is_small_and_says_where_it_comes_from(name):
+    assert max(path.stat().st_size for path in shipped(name).rglob("*") if path.is_file()) < 12_000_000
+    origin = json.loads((shipped(name) / "origin.json").read_text())
+    assert origin["command"].startswith("wcgan train ")
+    assert all(re.fullmatch(r"[0-9a-f]{10}\+?", commit) for commit in origin["commit"].split("; "))
+    assert origin["scores"]
+    config = Run(shipped(name)).config()
+    assert config.data.folder is None
+    names = load_generator(shipped(name), device="cpu").class_names
+    assert config.generator.classes in (None, len(names))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is in Python 3.11 and later")
+def test_all_their_files_are_part_of_the_package():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    package = Path(wcgan.__file__).parent
+    patterns = project["tool"]["setuptools"]["package-data"]["wcgan"]
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    files = {path for path in (package / "generators").rglob("*") if path.is_file()}
+    assert files
+    assert files <= packed
+
+
+def test_shipping_keeps_the_pictures_the_names_and_the_origin(tmp_path):
+    again = run_to_shipped(shipped(DIGITS), tmp_path / "again", "another command")
+    first, second = (load_generator(path, device="cpu") for path in (shipped(DIGITS), again))
+    assert torch.equal(first.sample(8), second.sample(8))
+    assert (first.class_names, first.iteration) == (second.class_names, second.iteration)
+    assert (again / "origin.json").read_bytes() == (shipped(DIGITS) / "origin.json").read_bytes()
+
+
+def test_the_origin_names_the_commit_of_every_part_of_a_run(tmp_path):
+    run = Run(tmp_path / "run")
+    shutil.copytree(shipped(DIGITS), run.folder)
+    (run.folder / "origin.json").unlink()
+    for what, commit in (("started", "a"), ("stopped", None), ("resumed", "a"), ("resumed", "b")):
+        run.event(0, what, commit=commit, device="CPU")
+    origin = json.loads((run_to_shipped(run.folder, tmp_path / "new", "wcgan train") / "origin.json").read_text())
+    assert (origin["command"], origin["commit"], origin["device"], origin["torch"]) == (
+        "wcgan train",
+        "a; b",
+        "CPU",
+        None,
+    )
+
+
+def test_shipping_writes_over_nothing(tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(ValueError, match="exists already"):
+        run_to_shipped(shipped(DIGITS), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

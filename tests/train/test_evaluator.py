@@ -1,0 +1,122 @@
+"""The evaluation of a run while it trains: what is measured, by what, and when it is refused."""
+
+import pytest
+import torch
+from tests.data.cases import random_images, save
+from tests.evaluate.cases import random_weights
+from tests.train.test_start import TINY, evaluations
+
+from wcgan.evaluate.command import EvaluationConfig, evaluate, sampler_to_sample
+from wcgan.paper.presets import configure
+from wcgan.runs.checkpoint import read_newest, write_checkpoint
+from wcgan.runs.folder import Run
+from wcgan.runs.sampler import load_generator
+from wcgan.train.start import evaluator_for, load_data, start
+
+UNCONDITIONAL = ("generator.normalization=WC", "discriminator.head=plain")
+FID, IS, ACCURACY = "FID(classifier)", "IS(classifier)", "accuracy(classifier)"
+
+
+def configured(source, *settings):
+    return configure("digits/cWC", str(source), settings=[*TINY, *settings])
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of 8 x 8 colour images of two classes, with a test split."""
+    for split, seed in (("train", 0), ("test", 1)):
+        for number, image in enumerate(random_images(12, 3, 8, seed=seed)):
+            save(tmp_path / "photos" / split / ("cat", "dog")[number % 2] / f"{number}.png", image)
+    return tmp_path / "photos"
+
+
+def test_a_run_is_scored_every_so_often_against_the_test_split(tmp_path):
+    start(configured("digits", "train.seed=9", "train.evaluate_every=2"), tmp_path / "run")
+    first, last = evaluations(tmp_path / "run")
+    assert (first["iteration"], last["iteration"]) == (2, 3)
+    assert first[FID] != last[FID]
+    protocol = last["protocol"]
+    assert protocol["name"] == "paper-10k, 20 generated against 359, 10 sets of 2"
+    assert (protocol["seed"], protocol["reference"]["split"], protocol["labels"]) == (9, "test", "uniform")
+    assert protocol["classifier"]["trained_on"] == "digits train"
+
+
+def test_the_last_figures_are_those_of_the_command_for_the_same_seed(photos, tmp_path):
+    start(configured(photos, "train.seed=4"), tmp_path / "run")
+    (line,) = evaluations(tmp_path / "run")
+    settings = EvaluationConfig(features=("classifier",), metrics=("is", "fid"), images=20, seed=4)
+    again = evaluate(str(tmp_path / "run"), settings)
+    assert again.iteration == 3
+    for name in (FID, IS, ACCURACY):
+        assert again.scores[name] == pytest.approx(line[name], rel=1e-6)
+    ours, theirs = ({**scores["protocol"], "std": None} for scores in (again.scores, line))
+    assert ours == theirs
+
+
+def test_another_split_can_be_the_reference_and_the_figures_say_which(photos, tmp_path):
+    start(configured(photos, "data.reference=train"), tmp_path / "run")
+    (line,) = evaluations(tmp_path / "run")
+    assert line["protocol"]["reference"]["split"] == "train"
+    settings = EvaluationConfig(features=("classifier",), metrics=("fid",), images=20)
+    again = evaluate(str(tmp_path / "run"), settings)
+    assert again.scores["protocol"]["reference"] == line["protocol"]["reference"]
+
+
+def test_a_generator_without_classes_gets_no_labels(tmp_path):
+    start(configured("digits", *UNCONDITIONAL), tmp_path / "run")
+    (line,) = evaluations(tmp_path / "run")
+    assert line["protocol"]["labels"] is None
+    assert ACCURACY not in line
+    assert line[FID] > 0
+
+
+def test_with_inceptions_weights_both_networks_look_at_the_images(photos, tmp_path, monkeypatch):
+    weights = {key: value for key, value in random_weights().items() if not key.startswith("fc.")}
+    torch.save(weights, tmp_path / "weights.pth")
+    monkeypatch.setenv("WCGAN_INCEPTION_WEIGHTS", str(tmp_path / "weights.pth"))
+    start(configured(photos, "train.evaluate_images=10"), tmp_path / "run")
+    (line,) = evaluations(tmp_path / "run")
+    assert [name for name in ("FID", "IS", FID, IS, ACCURACY) if name in line] == ["FID", FID, IS, ACCURACY]
+    assert list(line)[2] == "FID"  # the best state is the best by Inception
+    assert line["FID"] > 0
+
+
+def test_the_classifier_can_be_asked_for_where_there_are_weights(photos, monkeypatch):
+    monkeypatch.setenv("WCGAN_INCEPTION_WEIGHTS", "nowhere.pth")
+    config = configured(photos, "train.evaluate_with=classifier")
+    assert evaluator_for(config, load_data(config)) is not None
+    config = configured(photos)
+    with pytest.raises(ValueError, match=r"no Inception weights in nowhere\.pth"):
+        evaluator_for(config, load_data(config))
+
+
+def test_data_without_a_test_split_is_not_scored(photos, tmp_path):
+    start(configured(photos / "train"), tmp_path / "run")
+    assert evaluations(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize(("network", "what"), [("classifier", "a test split"), ("inception", "a test split")])
+def test_a_network_asked_for_that_cannot_be_had_leaves_no_folder(photos, tmp_path, network, what):
+    with pytest.raises(ValueError, match=f"evaluate_with={network} needs {what} and train has none: use auto"):
+        start(configured(photos / "train", f"train.evaluate_with={network}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_are_drawn_from_the_seed_alone(photos, tmp_path):
+    start(configured(photos), tmp_path / "run")
+    sample = sampler_to_sample(load_generator(tmp_path / "run"))
+    labels = torch.zeros(5, dtype=torch.int64)
+    one, same, other = (sample(5, labels, seed) for seed in (7, 7, 8))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert one.shape == (5, 3, 8, 8)
+
+
+def test_a_generator_that_gives_nan_is_refused(photos, tmp_path):
+    start(configured(photos), tmp_path / "run")
+    run = Run(tmp_path / "run")
+    found = read_newest(run.checkpoints)
+    broken = {key: value * float("nan") if value.is_floating_point() else value for key, value in found.tensors.items()}
+    write_checkpoint(run.checkpoints, "broken", broken, found.facts)
+    with pytest.raises(ValueError, match="256 of 256 images from this generator hold NaN or Inf"):
+        evaluate(str(tmp_path / "run"), EvaluationConfig(features=("classifier",), images=20, checkpoint="broken"))
