@@ -31,6 +31,7 @@ from wcgan.data.decode import MOST_PIXELS
 from wcgan.data.formats import read_cifar_binary, read_cifar_pickle, read_mnist, read_stl10
 
 QUICK, LONG = 250, 25_000
+fewer = pytest.mark.parametrize("cases", [125, pytest.param(2_000, marks=pytest.mark.slow)])  # those that take long
 counts = pytest.mark.parametrize("cases", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)])
 Read = tuple[NDArray[np.uint8], NDArray[np.int64] | None]
 
@@ -208,7 +209,7 @@ def test_images(tmp_path: Path, cases: int) -> None:
     np.testing.assert_array_equal(dataset.images.numpy(), np.stack(kept))
 
 
-@counts
+@fewer
 def test_packs(tmp_path: Path, own_folders: Path, cases: int) -> None:
     """A damaged pack is noticed and written anew: what is loaded never changes."""
     for name in ("cat", "dog"):
@@ -217,7 +218,7 @@ def test_packs(tmp_path: Path, own_folders: Path, cases: int) -> None:
     images, labels = first.images.clone(), first.labels.clone()  # the others are mapped from what is damaged below
     (home,) = own_folders.glob("packs/*-*[0-9a-f]")
     whole = {file: file.read_bytes() for file in home.iterdir()}
-    for case in range(cases // 2):
+    for case in range(cases):
         file = chance.choice(sorted(whole))
         file.write_bytes(mutated(whole[file], chance))
         found = load(tmp_path)
@@ -227,13 +228,13 @@ def test_packs(tmp_path: Path, own_folders: Path, cases: int) -> None:
     assert silent == []
 
 
-@counts
+@fewer
 def test_lists_of_tiny_imagenet(tmp_path: Path, cases: int) -> None:
     """Damaged lists of names and classes give images of the folder or a sentence."""
     folder = write_tiny_imagenet(tmp_path)
     lists = [folder / name for name in ("wnids.txt", "val/val_annotations.txt", "words.txt")]
     chance, whole, loaded = random.Random(4), {file: file.read_bytes() for file in lists}, 0
-    for case in range(cases // 2):
+    for case in range(cases):
         file = lists[case % 3]
         file.write_bytes(mutated(whole[file], chance))
         try:
@@ -244,4 +245,4 @@ def test_lists_of_tiny_imagenet(tmp_path: Path, cases: int) -> None:
             file.write_bytes(whole[file])
         loaded += 1
         assert int(dataset.labels.max()) < len(dataset.classes)
-    assert 0 < loaded < cases // 2
+    assert 0 < loaded < cases
