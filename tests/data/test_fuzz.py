@@ -11,9 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from tests.data.cases import cifar_records, cycling_labels, idx, python2_pickle, random_images, save, smooth
+from tests.data.cases import (
+    cifar_records,
+    cycling_labels,
+    idx,
+    python2_pickle,
+    random_images,
+    save,
+    smooth,
+    write_tiny_imagenet,
+)
 from tests.mutations import mutated
 
 from wcgan.data import load
@@ -21,6 +31,7 @@ from wcgan.data.decode import MOST_PIXELS
 from wcgan.data.formats import read_cifar_binary, read_cifar_pickle, read_mnist, read_stl10
 
 QUICK, LONG = 250, 25_000
+fewer = pytest.mark.parametrize("cases", [125, pytest.param(2_000, marks=pytest.mark.slow)])  # those that take long
 counts = pytest.mark.parametrize("cases", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)])
 Read = tuple[NDArray[np.uint8], NDArray[np.int64] | None]
 
@@ -196,3 +207,42 @@ def test_images(tmp_path: Path, cases: int) -> None:
     assert 0 < len(kept) < cases
     assert set(dataset.skipped) == {name for name, pixels in expected.items() if pixels is None}
     np.testing.assert_array_equal(dataset.images.numpy(), np.stack(kept))
+
+
+@fewer
+def test_packs(tmp_path: Path, own_folders: Path, cases: int) -> None:
+    """A damaged pack is noticed and written anew: what is loaded never changes."""
+    for name in ("cat", "dog"):
+        save(tmp_path / name / "0.png", random_images(1, 3, 8, ord(name[0]))[0])
+    first, chance, silent = load(tmp_path), random.Random(3), []
+    images, labels = first.images.clone(), first.labels.clone()  # the others are mapped from what is damaged below
+    (home,) = own_folders.glob("packs/*-*[0-9a-f]")
+    whole = {file: file.read_bytes() for file in home.iterdir()}
+    for case in range(cases):
+        file = chance.choice(sorted(whole))
+        file.write_bytes(mutated(whole[file], chance))
+        found = load(tmp_path)
+        same = found.classes == first.classes and found.fingerprint == first.fingerprint
+        same = same and torch.equal(found.images, images) and torch.equal(found.labels, labels)
+        silent += [] if same else [case]
+    assert silent == []
+
+
+@fewer
+def test_lists_of_tiny_imagenet(tmp_path: Path, cases: int) -> None:
+    """Damaged lists of names and classes give images of the folder or a sentence."""
+    folder = write_tiny_imagenet(tmp_path)
+    lists = [folder / name for name in ("wnids.txt", "val/val_annotations.txt", "words.txt")]
+    chance, whole, loaded = random.Random(4), {file: file.read_bytes() for file in lists}, 0
+    for case in range(cases):
+        file = lists[case % 3]
+        file.write_bytes(mutated(whole[file], chance))
+        try:
+            dataset = load("tiny-imagenet", "test", tmp_path, resolution=4, verify=False)
+        except (ValueError, OSError):  # anything else is a bug, and ends the test
+            continue
+        finally:
+            file.write_bytes(whole[file])
+        loaded += 1
+        assert int(dataset.labels.max()) < len(dataset.classes)
+    assert 0 < loaded < cases

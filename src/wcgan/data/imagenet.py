@@ -5,22 +5,30 @@ Split `test` is their validation set; `unlabeled` is Tiny ImageNet's test set, w
 
 import csv
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
-from wcgan.core.reading import read_bytes, read_text
+from wcgan.core.reading import parse_json, read_bytes, read_text
 from wcgan.core.terminal import printable, shown
-from wcgan.data.decode import decode_all, reason
+from wcgan.data.decode import decode_all
 from wcgan.data.folder import list_images
 from wcgan.data.recipe import Recipe
 from wcgan.data.sources import Source
 
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
+_PATIENCE = 120  # seconds
+_READ_SYNSETS = """
+import io, json, sys
+from scipy.io import loadmat
+synsets = loadmat(io.BytesIO(sys.stdin.buffer.read()), squeeze_me=True)["synsets"]
+print(json.dumps([(int(s["ILSVRC2012_ID"]), str(s["WNID"]), str(s["words"])) for s in synsets.reshape(-1)]))
+"""
 _MOST_LISTED = 1 << 26  # bytes of a publisher's list; the largest has a third of it
 
 
@@ -140,14 +148,18 @@ def _class_names(wnids: Sequence[str], words: Mapping[str, str]) -> tuple[str, .
     return tuple(printable(name if times[name] == 1 else f"{name} ({wnid})") for name, wnid in pairs)
 
 
-def _devkit_synsets(path: Path) -> Iterable[tuple[int, str, str]]:
-    from scipy import io  # type: ignore[import-untyped]  # comes with scikit-learn
+def _devkit_synsets(path: Path) -> list[tuple[int, str, str]]:
+    """Number, identifier and words of each class, from MATLAB's format.
 
+    SciPy reads it, in a process of its own: a damaged file can end the process that reads it.
+    """
+    content = read_bytes(path, _MOST_LISTED)
+    command = [sys.executable, "-W", "ignore", "-c", _READ_SYNSETS]
     try:
-        synsets = io.loadmat(BytesIO(read_bytes(path, _MOST_LISTED)), squeeze_me=True)["synsets"]
-        return [(int(s["ILSVRC2012_ID"]), str(s["WNID"]), str(s["words"])) for s in np.atleast_1d(synsets)]
-    except Exception as error:  # a damaged file can make SciPy raise anything
-        raise ValueError(f"{path} is not the publisher's list of classes ({reason(error)}); get it again") from None
+        done = subprocess.run(command, input=content, capture_output=True, timeout=_PATIENCE, check=True)
+        return [(int(number), str(wnid), str(words)) for number, wnid, words in parse_json(done.stdout)]
+    except (subprocess.SubprocessError, ValueError, TypeError):
+        raise ValueError(f"{path} is not the publisher's list of classes; get it again") from None
 
 
 def _beside(folder: Path, name: str) -> Path | None:
