@@ -6,7 +6,7 @@ from tests.evaluate.cases import digits, random_weights, stripes
 
 from wcgan.evaluate.inception import load_inception
 from wcgan.evaluate.small_classifier import ClassifierSettings
-from wcgan.evaluate.train_small_classifier import train_classifier
+from wcgan.evaluate.train_small_classifier import train_small_classifier
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def _one_thread():
 def digit_classifier():
     """The classifier of the digits with its default settings."""
     with one_thread():
-        return train_classifier(digits("train"), digits("test"), device="cpu")
+        return train_small_classifier(digits("train"), digits("test"), device="cpu")
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def quick():
 @pytest.fixture(scope="session")
 def stripe_classifier(quick):
     with one_thread():
-        return train_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
+        return train_small_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.evaluate.cases import stripes
 
-from wcgan.evaluate.train_small_classifier import load_classifier
+from wcgan.evaluate.train_small_classifier import load_small_classifier
 
 
 class Epochs:
@@ -27,7 +27,9 @@ def load(quick, tmp_path):
 
     def call(training=None, test=None, settings=quick, cache=tmp_path):
         epochs = Epochs()
-        classifier = load_classifier(training or stripes(), test, settings, device="cpu", cache=cache, progress=epochs)
+        classifier = load_small_classifier(
+            training or stripes(), test, settings, device="cpu", cache=cache, progress=epochs
+        )
         return classifier, epochs.count
 
     return call

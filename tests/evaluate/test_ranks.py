@@ -12,7 +12,7 @@ from wcgan.evaluate.precision_recall import precision_recall
 from wcgan.evaluate.protocol import METRICS
 from wcgan.evaluate.score import evaluate_generator
 from wcgan.evaluate.small_classifier import ClassifierSettings
-from wcgan.evaluate.train_small_classifier import load_classifier
+from wcgan.evaluate.train_small_classifier import load_small_classifier
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch was built without gloo"
@@ -24,7 +24,7 @@ NAMES = tuple(f"{kind}(classifier)" for kind in KINDS)
 def measure(rank, cache):
     neighbourhoods.CHUNK = 50  # so that each process has some of them
     settings = ClassifierSettings(width=4, epochs=2, batch=8)
-    classifier = load_classifier(stripes(), None, settings, device="cpu", cache=cache)
+    classifier = load_small_classifier(stripes(), None, settings, device="cpu", cache=cache)
     scores = evaluate_generator(
         Replay(stripes()),
         stripes(700, split="test", seed=2),

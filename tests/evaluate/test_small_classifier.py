@@ -7,7 +7,7 @@ import torch
 from tests.evaluate.cases import digits, stripes
 
 from wcgan.evaluate.small_classifier import ClassifierSettings
-from wcgan.evaluate.train_small_classifier import train_classifier
+from wcgan.evaluate.train_small_classifier import train_small_classifier
 
 
 def test_it_knows_97_percent_of_the_digits_it_has_not_seen(digit_classifier):
@@ -21,7 +21,7 @@ def test_it_knows_97_percent_of_the_digits_it_has_not_seen(digit_classifier):
 @pytest.mark.parametrize(("size", "channels"), [(16, 1), (28, 1), (32, 3), (64, 3)])
 def test_it_has_50_to_100_thousand_parameters(size, channels):
     settings = ClassifierSettings(epochs=1, batch=2)
-    classifier = train_classifier(stripes(2, size, channels), stripes(2, size, channels, "test"), settings)
+    classifier = train_small_classifier(stripes(2, size, channels), stripes(2, size, channels, "test"), settings)
     assert 50_000 <= sum(p.numel() for p in classifier.network.parameters()) <= 100_000
 
 
@@ -51,7 +51,7 @@ def test_no_images_give_no_features(stripe_classifier):
 
 def test_the_seed_decides_the_weights(quick):
     first, again, other = (
-        train_classifier(stripes(), settings=replace(quick, seed=seed), device="cpu").facts.weights
+        train_small_classifier(stripes(), settings=replace(quick, seed=seed), device="cpu").facts.weights
         for seed in (3, 3, 4)
     )
     assert first == again
@@ -60,14 +60,14 @@ def test_the_seed_decides_the_weights(quick):
 
 def test_the_weights_do_not_depend_on_the_callers_random_numbers(quick, stripe_classifier):
     torch.manual_seed(1234)
-    again = train_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
+    again = train_small_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
     assert again.facts.weights == stripe_classifier.facts.weights
 
 
 def test_training_leaves_the_callers_random_numbers_as_they_were(quick):
     torch.manual_seed(1234)
     before = torch.get_rng_state()
-    train_classifier(stripes(), settings=quick, device="cpu")
+    train_small_classifier(stripes(), settings=quick, device="cpu")
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -75,8 +75,8 @@ def test_without_a_test_split_every_tenth_image_is_kept_out(quick):
     data = stripes(40)
     flipped = data.labels.clone()
     flipped[9::10] = 1 - flipped[9::10]
-    usual = train_classifier(data, settings=quick, device="cpu")
-    other = train_classifier(replace(data, labels=flipped), settings=quick, device="cpu")
+    usual = train_small_classifier(data, settings=quick, device="cpu")
+    other = train_small_classifier(replace(data, labels=flipped), settings=quick, device="cpu")
     assert usual.facts.images == 36
     assert usual.facts.weights == other.facts.weights
     assert other.facts.accuracy == pytest.approx(1 - usual.facts.accuracy)
@@ -84,13 +84,13 @@ def test_without_a_test_split_every_tenth_image_is_kept_out(quick):
 
 def test_colour_images_are_learnt_too():
     data, test = stripes(60, 32, 3), stripes(20, 32, 3, "test", seed=1)
-    classifier = train_classifier(data, test, ClassifierSettings(width=4, epochs=6, batch=10), device="cpu")
+    classifier = train_small_classifier(data, test, ClassifierSettings(width=4, epochs=6, batch=10), device="cpu")
     assert classifier.facts.accuracy == 1.0
 
 
 def test_progress_is_told_of_each_epoch(quick):
     seen = []
-    train_classifier(stripes(), settings=quick, device="cpu", progress=lambda done, of: seen.append((done, of)))
+    train_small_classifier(stripes(), settings=quick, device="cpu", progress=lambda done, of: seen.append((done, of)))
     assert seen == [(1, 2), (2, 2)]
 
 
@@ -111,17 +111,17 @@ def test_anything_but_a_batch_of_uint8_images_is_refused(stripe_classifier, imag
 
 def test_a_dataset_without_labels_is_refused():
     with pytest.raises(ValueError, match="has no labels"):
-        train_classifier(replace(stripes(), labels=None, classes=()))
+        train_small_classifier(replace(stripes(), labels=None, classes=()))
 
 
 def test_a_dataset_with_one_class_is_refused():
     with pytest.raises(ValueError, match=r"has 1 class\(es\): a classifier needs at least 2"):
-        train_classifier(replace(stripes(), labels=torch.zeros(40, dtype=torch.int64), classes=("only",)))
+        train_small_classifier(replace(stripes(), labels=torch.zeros(40, dtype=torch.int64), classes=("only",)))
 
 
 def test_a_dataset_with_too_few_images_is_refused():
     with pytest.raises(ValueError, match=r"has 9 image\(s\): a classifier needs at least 10"):
-        train_classifier(stripes(9))
+        train_small_classifier(stripes(9))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_dataset_with_too_few_images_is_refused():
 )
 def test_a_test_split_that_does_not_match_is_refused(test, message):
     with pytest.raises(ValueError, match=message):
-        train_classifier(stripes(), test)
+        train_small_classifier(stripes(), test)
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_a_setting_out_of_range_is_refused_by_name(field, value):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(quick):
     with pytest.raises(ValueError, match="asks for a GPU and none is to be found"):
-        train_classifier(stripes(), settings=quick, device="cuda")
+        train_small_classifier(stripes(), settings=quick, device="cuda")

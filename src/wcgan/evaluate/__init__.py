@@ -10,7 +10,7 @@ from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, find_pro
 from wcgan.evaluate.reference import Reference, load_reference
 from wcgan.evaluate.score import check_metrics, evaluate_generator, evaluate_images
 from wcgan.evaluate.small_classifier import Classifier, ClassifierFacts, ClassifierSettings
-from wcgan.evaluate.train_small_classifier import load_classifier, train_classifier
+from wcgan.evaluate.train_small_classifier import load_small_classifier, train_small_classifier
 
 __all__ = [
     "METRICS",
@@ -35,12 +35,12 @@ __all__ = [
     "frechet_distance",
     "inception_score",
     "kernel_distance",
-    "load_classifier",
     "load_inception",
     "load_reference",
+    "load_small_classifier",
     "plan_name_of",
     "precision_recall",
     "protocol_to_plan",
     "shape_to_words",
-    "train_classifier",
+    "train_small_classifier",
 ]

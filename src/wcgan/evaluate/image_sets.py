@@ -16,7 +16,7 @@ from wcgan.core.randomness import generator_for
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
 from wcgan.evaluate.small_classifier import Classifier
-from wcgan.evaluate.train_small_classifier import load_classifier
+from wcgan.evaluate.train_small_classifier import load_small_classifier
 
 _SPLITS = ("train", "test", "unlabeled")
 
@@ -98,7 +98,7 @@ def classifier_of(
     epochs = None if progress is None else lambda done, of: progress("epochs of the classifier", done, of)
     if not rank.first:
         rank.any(False)  # waits for the first process
-    classifier = load_classifier(training, test, device=device, progress=epochs)
+    classifier = load_small_classifier(training, test, device=device, progress=epochs)
     if rank.first:
         rank.any(False)
     return classifier

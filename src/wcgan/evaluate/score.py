@@ -40,7 +40,7 @@ def evaluate_generator(
     Args:
         sample: `sample(n, labels, seed)` gives n uint8 images, from the seed alone.
         reference: the real images.
-        networks: what looks at the images: `load_inception`, `load_classifier`, or both.
+        networks: what looks at the images: `load_inception`, `load_small_classifier`, or both.
         plan: how many images; `protocol_to_plan` makes one.
         classes: of the labels that `sample` is given, uniform over them; None for a generator that takes none.
         seed: of labels, images and the subsets of KID.
@@ -63,7 +63,7 @@ def evaluate_images(
     Args:
         images: what is scored. Its order does not matter.
         reference: the real images.
-        networks: what looks at the images: `load_inception`, `load_classifier`, or both.
+        networks: what looks at the images: `load_inception`, `load_small_classifier`, or both.
         plan: how many images; `protocol_to_plan` makes one.
         seed: of the subsets of KID.
         options: `metrics`, of "is", "fid", "kid" and "pr", by default the first two; `kid_subset_size`; `rank`, the

@@ -30,7 +30,7 @@ OnEpoch = Callable[[int, int], None]
 _FORMAT = 1  # of the network and its training: a change of either needs another number, so that no old one is taken
 
 
-def load_classifier(
+def load_small_classifier(
     training: Dataset,
     test: Dataset | None = None,
     settings: ClassifierSettings | None = None,
@@ -59,7 +59,7 @@ def load_classifier(
     name = _name(training, test, settings)
     stored = cached_tensors.load("classifiers", name, cache)
     if stored is None:
-        classifier = train_classifier(training, test, settings, device=place, progress=progress)
+        classifier = train_small_classifier(training, test, settings, device=place, progress=progress)
         cached_tensors.save("classifiers", name, classifier.network.state_dict(), asdict(classifier.facts), cache)
         return classifier
     weights, record = stored
@@ -70,7 +70,7 @@ def load_classifier(
     return Classifier(network, facts, place)
 
 
-def train_classifier(
+def train_small_classifier(
     training: Dataset,
     test: Dataset | None = None,
     settings: ClassifierSettings | None = None,
@@ -78,7 +78,7 @@ def train_classifier(
     device: torch.device | str | None = None,
     progress: OnEpoch | None = None,
 ) -> Classifier:
-    """Train a classifier, whatever the cache holds; the arguments are those of `load_classifier`."""
+    """Train a classifier, whatever the cache holds; the arguments are those of `load_small_classifier`."""
     settings = settings or ClassifierSettings()
     place = resolve_device(device)
     _check(training, test)
