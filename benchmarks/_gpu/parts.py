@@ -22,7 +22,7 @@ from curves import measure_curves
 from roofline import config_to_work, work_to_floor
 from wcgan.experiments.timing import Spoken, Step, iteration_config, keep_compiled_networks, synthetic_data
 from wcgan.functional import covariance_to_whitening
-from wcgan.functional.whitening import RETRY_SHRINKAGE
+from wcgan.functional._kinds import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
 from wcgan.train import graph

@@ -6,7 +6,8 @@ from tests.kernels.cases import make_batch
 
 from wcgan.functional import plain_passes
 from wcgan.functional._gpu import cholesky_for
-from wcgan.functional.whitening import RETRY_SHRINKAGE, factorise, shrink
+from wcgan.functional._kinds import RETRY_SHRINKAGE, shrink
+from wcgan.functional.whitening import factorise
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

@@ -6,20 +6,20 @@ from tests.norm.cases import CHANNELS, EXACT, make_batch, make_inputs, make_laye
 from torch.optim.swa_utils import AveragedModel
 
 import wcgan
-import wcgan.norm._base
+import wcgan.norm._running
 
 
 @pytest.fixture
 def factorisations(monkeypatch):
     """A list that grows by one at each factorisation of running statistics."""
     calls = []
-    original = wcgan.norm._base.factorise
+    original = wcgan.norm._running.factorise
 
     def counted(*args):
         calls.append(args)
         return original(*args)
 
-    monkeypatch.setattr(wcgan.norm._base, "factorise", counted)
+    monkeypatch.setattr(wcgan.norm._running, "factorise", counted)
     return calls
 
 
