@@ -3,8 +3,8 @@
 An operator is opaque to `torch.compile` and `torch.export`: its loops over blocks and its retries run as written,
 nothing breaks the graph, and the fake function tells the compiler the shapes. Under `vmap` it runs once per element.
 
-Forward-mode derivatives never reach an operator: PyTorch would take them for zero. Where they are asked for, or `vmap`
-is at work, `transformed()` is True and callers use plain differentiable operations instead (`_transformable`).
+Forward-mode derivatives never reach an operator: PyTorch would take them for zero. `torch.func` refuses its gradient.
+Where either is at work, `transformed()` is True and callers use plain differentiable operations (`_transformable`).
 """
 
 import functools
@@ -18,14 +18,13 @@ from torch.autograd import forward_ad
 
 
 def transformed() -> bool:
-    """Whether forward-mode differentiation, or a transform of `torch.func` other than `grad` and `vjp`, is at work."""
-    if forward_ad._current_level >= 0:
-        return True
-    if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
-        return False
-    functorch = torch._C._functorch
-    stack = functorch.get_interpreter_stack() or []
-    return any(transform.key() != functorch.TransformType.Grad for transform in stack)
+    """Whether forward-mode differentiation or a transform of `torch.func` is at work."""
+    return forward_ad._current_level >= 0 or within_transform()
+
+
+def within_transform() -> bool:
+    """Whether a transform of `torch.func` is at work."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:

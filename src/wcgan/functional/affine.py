@@ -78,7 +78,8 @@ def _shared(x: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
         return linear(x.movedim(1, -1), matrix[0], offset).movedim(-1, 1)
     if x.dim() == 2:
         return (matrix @ x.reshape(-1, groups, p, 1)).flatten(1) + offset
-    differentiated = torch.is_grad_enabled() and matrix.requires_grad
+    # torch.jit.trace compares a graph made with gradients and one made without: they have to be the same.
+    differentiated = (torch.is_grad_enabled() and matrix.requires_grad) or torch.jit.is_tracing()
     if groups == 1 and x.device.type == "cpu" and not differentiated:
         return torch.baddbmm(offset.reshape(1, d, 1), matrix.expand(x.shape[0], d, d), x.flatten(2)).reshape(x.shape)
     if x.dim() == 4:
@@ -112,8 +113,9 @@ def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
         return (color * whitening.reshape(groups)).unsqueeze(1)
     if groups == 1:
         return color.unsqueeze(1) @ whitening
-    blocks = color.unflatten(2, (groups, p)).transpose(1, 2) @ whitening  # (K, g, d, p)
-    return blocks.transpose(1, 2).flatten(2).unsqueeze(1)
+    slots, d = color.shape[:2]
+    blocks = color.reshape(slots, d, groups, p).transpose(1, 2) @ whitening  # (K, g, d, p)
+    return blocks.transpose(1, 2).reshape(slots, 1, d, d)
 
 
 def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -122,11 +124,12 @@ def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> 
     if color is None:
         return None, grad.sum(0)
     if color.dim() == 2:
-        return (grad * whitening).sum(3).flatten(1), (grad * color.reshape(-1, groups, p, 1)).sum(0)
+        return (grad * whitening).sum(3).reshape(color.shape), (grad * color.reshape(-1, groups, p, 1)).sum(0)
     grad = grad.squeeze(1)  # (K, d, d)
     if p == 1:
         return grad * whitening.reshape(groups), (grad * color).sum((0, 1)).reshape(groups, 1, 1)
-    left = color.unflatten(2, (groups, p)).movedim(2, 0).flatten(1, 2)  # (g, K d, p)
-    right = grad.unflatten(2, (groups, p)).movedim(2, 0).flatten(1, 2)
-    grad_color = (right @ whitening.mT).unflatten(1, color.shape[:2]).movedim(0, 2).flatten(2)
+    rows = color.shape[0] * color.shape[1]
+    left = color.reshape(rows, groups, p).transpose(0, 1)  # (g, K d, p)
+    right = grad.reshape(rows, groups, p).transpose(0, 1)
+    grad_color = (right @ whitening.mT).transpose(0, 1).reshape(color.shape)
     return grad_color, left.mT @ right

@@ -142,6 +142,9 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             whitening, mean = color.new_ones(self.num_features, 1, 1), None
         else:
             whitening, mean = self._running_whitening(), self.running_mean
+        if color is not None and color.dtype != whitening.dtype:
+            dtype = torch.promote_types(color.dtype, whitening.dtype)
+            color, whitening = color.to(dtype), whitening.to(dtype)
         matrix = compose(color, whitening)
         offset = matrix.new_zeros(matrix.shape[0], self.num_features) if shift is None else shift
         return matrix, offset, mean

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from wcgan.functional._passes import compute_dtype
+from wcgan.functional._registration import within_transform
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.whitening import factorise
 
@@ -237,7 +238,3 @@ class RunningStatistics(nn.Module):
                 self._non_persistent_buffers_set.discard(name)
                 self.__dict__[name] = self._buffers.pop(name)
         self._forget_whitening()
-
-
-def within_transform() -> bool:
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
