@@ -13,6 +13,7 @@ from wcgan.functional.normalize import Statistics
 from wcgan.functional.whitening import factorise
 
 COUNTERS = ("num_retried", "num_nonfinite")
+_DERIVED = ("_source", "_made_from", "_alias")
 
 
 class RunningStatistics(nn.Module):
@@ -122,19 +123,19 @@ class RunningStatistics(nn.Module):
     def _forget_whitening(self) -> None:
         """The buffers were replaced: the matrix is of others."""
         self._source: Tensor | None = getattr(self, self._second)
-        self._made_from: tuple[Tensor, int, float, int] | None = None
+        self._made_from: tuple[int, int, float, int] | None = None
+        self._alias: Tensor | None = None
 
     def _is_fresh(self) -> bool:
-        """Whether the matrix is that of `_source` as it is now.
+        """Whether the matrix is that of `_source` as it is now."""
+        return self._made_from is not None and self._made_from == self._key()
 
-        `_made_from` has an alias of the tensor that the matrix was made from. While it is there, no other tensor can
-        get the same memory, and in-place changes of either count for both.
-        """
-        if self._made_from is None or self._source is None:
-            return False
-        alias, version, *options = self._made_from
-        same = self._source._version == version and self._source.data_ptr() == alias.data_ptr()
-        return same and options == [self.eps, self.iterations]
+    def _key(self) -> tuple[int, int, float, int] | None:
+        """What changes with `_source`. No other tensor can get its address: `_alias` holds on to the memory."""
+        source = self._source
+        if source is None or source.is_inference():  # which count no changes
+            return None
+        return source._version, source.data_ptr(), self.eps, self.iterations
 
     def _factorise(self) -> Tensor:
         covariance = self._covariance
@@ -145,9 +146,9 @@ class RunningStatistics(nn.Module):
         """Makes the matrix anew from the present buffer, in the same memory, which a recorded graph may read."""
         source: Tensor = getattr(self, self._second)
         fresh = source is self._source and self._is_fresh()
-        self._source = source
+        self._forget_whitening()
         if source.is_meta:
-            self._whitening = self._made_from = None
+            self._whitening = None
             return
         with torch.inference_mode(False), torch.no_grad():  # so that it can be saved for a backward pass in any case
             matrix, kept = self._factorise(), self._whitening
@@ -157,8 +158,7 @@ class RunningStatistics(nn.Module):
                 # Where nothing tells of a change the values are most likely the same, and a backward pass that has yet
                 # to read them should not be refused.
                 (kept.data if fresh else kept).copy_(matrix)
-            options = (self.eps, self.iterations)
-            self._made_from = None if source.is_inference() else (source.detach(), source._version, *options)
+            self._made_from, self._alias = self._key(), source.detach()
 
     def _running_whitening(self) -> Tensor:
         """W of the running covariance, factorised once and kept until that changes.
@@ -171,13 +171,13 @@ class RunningStatistics(nn.Module):
             # When torch.export traces, the buffer is a stand-in in any case.
             known = getattr(self, self._second) is self._source or not torch.compiler.is_dynamo_compiling()
             return self._whitening if known and self._whitening is not None else self._factorise()
-        if getattr(self, self._second) is not self._source:
+        if self._whitening is not None and getattr(self, self._second) is self._source and self._is_fresh():
+            return self._whitening
+        if getattr(self, self._second) is not self._source or self._source.is_meta or within_transform():
             return self._factorise()
-        if not self._is_fresh():
-            if within_transform():
-                return self._factorise()
-            self._refresh()
-        return self._factorise() if self._whitening is None else self._whitening
+        self._refresh()
+        assert self._whitening is not None
+        return self._whitening
 
     # What PyTorch does to a module
 
@@ -229,7 +229,7 @@ class RunningStatistics(nn.Module):
             setattr(self, name, moved)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_source", "_made_from")}
+        return {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -21,13 +21,13 @@ def update_statistics(
     """Replaces running statistics by averages over a data set: `torch.optim.swa_utils.update_bn` for this library too.
 
     One pass in training mode, in which all batches weigh the same. Layers of this library are updated, and PyTorch's
-    batch normalisations; frozen layers are not, nor are those without running statistics. Modes and momenta are put back.
+    batch normalisations. Frozen layers are left alone. Modes and momenta are restored.
 
     Args:
         loader: batches. Where one is a list or tuple, its first entry is the input, as for `update_bn`.
         model: changed in place.
         device: where the input goes first; None leaves it where it is.
-        forward: `forward(model, batch)` runs one batch, for models that take more than one input. `device` is then unused.
+        forward: `forward(model, batch)` runs one batch, for models with several inputs; `device` is then unused.
 
     Raises:
         ValueError: if the loader is empty: the statistics are then those of a new layer.
