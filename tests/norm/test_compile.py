@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.norm.cases import (
     CHANNELS,
+    CONDITIONAL,
     EXACT,
     VARIANTS,
     assert_unchanged,
@@ -182,6 +183,19 @@ def test_an_exported_folded_layer_holds_standard_operators_only(name):
     program = torch.export.export(folded, inputs)
     assert all(name.startswith("aten.") for name in operators(program))
     torch.testing.assert_close(program.module()(*inputs), folded(*inputs), **EXACT)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_exported_layer_takes_batches_of_any_size(name, training):
+    options = {"classes": 7} if name in CONDITIONAL else {}  # more than samples, or fewer
+    layer = make_layer(name, track_running_stats=not training, **options).train(training)
+    batch = torch.export.Dim("batch")
+    shapes = {"x": {0: batch}, **({"labels": {0: batch}} if options else {})}
+    program = torch.export.export(layer, make_inputs(layer, 5, CHANNELS, 3, 2), dynamic_shapes=shapes)
+    for samples in (2, 5, 31):
+        inputs = make_inputs(layer, samples, CHANNELS, 3, 2, seed=samples)
+        torch.testing.assert_close(program.module()(*inputs), layer(*inputs), **EXACT)
 
 
 def test_an_exported_network_takes_batches_of_any_size():
