@@ -97,6 +97,15 @@ def test_a_channel_without_variance_is_retried_as_by_the_library(d):
     assert_as_good(covariance, w, plain, 0.0)
 
 
+@pytest.mark.parametrize("d", [1, 33, 512])
+def test_a_matrix_of_zeros_is_retried_as_by_the_library(d):
+    covariance = torch.zeros(2, d, d, device=DEVICE)
+    w, plain = factorise_both(covariance, 0.0)
+    assert torch.equal(w.retry, plain.retry)
+    assert w.retry[0].item() == pytest.approx(RETRY_SHRINKAGE[1])
+    torch.testing.assert_close(w.matrix, plain.matrix)
+
+
 @pytest.mark.parametrize("d", [3, 64, 512])
 def test_matrices_of_rank_one_are_whitened_at_some_level(d):
     direction = torch.randn(3, d, 1, device=DEVICE)
