@@ -195,6 +195,7 @@ class RunningStatistics(nn.Module):
             empty = self._is_meta(before[self._second]) and not self._is_meta(self._buffers[self._second])
             self._widen({} if empty else before)
             self._forget_whitening()
+            self._whitening = None  # and no change to one that a backward pass may have yet to read
             if not self.training and not empty:
                 self._refresh()  # in the new precision, not a rounded one carried over
         return self
