@@ -43,14 +43,17 @@ class RunningStatistics(nn.Module):
         shapes = {"running_var": (d,), "running_covariance": (d, d) if groups == 1 else blocks}
         self._second = "running_var" if self.whitening == "standardize" else "running_covariance"
         wide = torch.promote_types(dtype or torch.get_default_dtype(), torch.float32)
-
-        def buffer(*shape: int) -> Tensor | None:
-            return torch.empty(shape, device=device, dtype=wide) if self.track_running_stats else None
-
         count = torch.zeros((), dtype=torch.int64, device=device)
-        self.register_buffer("running_mean", buffer(d))
-        self.register_buffer(self._second, buffer(*shapes[self._second]))
-        self.register_buffer("num_batches_tracked", count if self.track_running_stats else None)
+        buffers = {
+            "running_mean": torch.empty(d, device=device, dtype=wide),
+            self._second: torch.empty(shapes[self._second], device=device, dtype=wide),
+            "num_batches_tracked": count,
+        }
+        for name, buffer in buffers.items():
+            if self.track_running_stats:
+                self.register_buffer(name, buffer)
+            else:
+                setattr(self, name, None)  # torch.export of PyTorch 2.6 fails on buffers that are None
         for name in COUNTERS:
             setattr(self, name, count.clone())
         self._whitening: Tensor | None = None
