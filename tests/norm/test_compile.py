@@ -20,7 +20,10 @@ from torch import nn
 import wcgan
 
 # PyTorch 2.6, of its own constants.
-pytestmark = pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node with no underlying:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node with no underlying:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Node .* does not reference an nn.Module:UserWarning"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -59,7 +59,7 @@ def apply_map(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None, m
         per_channel = (-1, d, *[1] * (x.dim() - 2))
         return torch.addcmul(offset.reshape(per_channel), x, matrix.reshape(per_channel))
     slots = matrix.shape[0]
-    if slots == 1 and x.numel():  # a convolution takes no empty batch
+    if slots == 1 and x.numel() > 0:  # a convolution takes no empty batch
         return _shared(x, matrix[0], offset[0])
     places = math.prod(x.shape[2:])
     if x.dim() > 2 and x.stride(1) == 1:  # channels_last stays channels_last

@@ -98,7 +98,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             out = affine(x, matrix, offset, index, mean)
             return out.relu() if relu else out
         group, parts = self._group(), self.parts if self.training else 1
-        if not x.numel() and not group:
+        if x.numel() == 0 and not group:
             return self._color_nothing(x, color, shift, index)
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be taken as {parts} equal sub-batches")
