@@ -4,8 +4,11 @@ import torch
 from torch import Tensor
 
 
-def check_batch(x: Tensor, groups: int = 1, minimum: int = 2) -> None:
-    """A floating-point batch `(N, d, ...)` with at least `minimum` positions and channels that `groups` divides."""
+def check_batch(x: Tensor, groups: int = 1, minimum: int = 2, empty: bool = False) -> None:
+    """A floating-point batch `(N, d, ...)` of channels that `groups` divides.
+
+    It has at least `minimum` positions, or none where `empty` is allowed.
+    """
     if not isinstance(x, Tensor):
         raise TypeError(f"expected a tensor, got {type(x).__name__}")
     if not x.is_floating_point():
@@ -16,7 +19,7 @@ def check_batch(x: Tensor, groups: int = 1, minimum: int = 2) -> None:
         raise ValueError(f"expected at least one channel, got shape {tuple(x.shape)}")
     check_groups(x.shape[1], groups)
     positions = x.numel() // x.shape[1]
-    if positions < minimum:
+    if positions < minimum and not (empty and positions == 0):
         raise ValueError(
             f"batch statistics need at least {minimum} positions (samples x height x width), got {positions}: "
             f"shape {tuple(x.shape)}"

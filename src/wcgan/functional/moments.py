@@ -2,8 +2,10 @@
 
 from torch import Tensor
 
+from wcgan.functional import _transformable
 from wcgan.functional._checks import check_batch
 from wcgan.functional._primitives import batch_moments
+from wcgan.functional._registration import transformed
 
 
 def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
@@ -31,5 +33,5 @@ def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
                 [4., 8.]]))
     """
     check_batch(x, groups)
-    mean, covariance = batch_moments(x, groups)
+    mean, covariance = (_transformable.batch_moments if transformed() else batch_moments)(x, groups)
     return mean, covariance if groups > 1 else covariance[0]

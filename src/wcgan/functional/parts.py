@@ -7,9 +7,9 @@ from torch import Tensor
 
 from wcgan.functional import _passes
 from wcgan.functional._gpu import kernels_for
-from wcgan.functional._registration import register
+from wcgan.functional._kinds import KINDS
+from wcgan.functional._registration import register, transformed
 from wcgan.functional.normalize import Statistics, corrected, whiten_color
-from wcgan.functional.whitening import KINDS
 
 
 def whiten_color_parts(
@@ -55,7 +55,7 @@ def whiten_color_parts(
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
     arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
-    if parts == 1 or torch.is_grad_enabled():
+    if parts == 1 or torch.is_grad_enabled() or transformed():
         outs, statistics = _one_after_another(*arguments)
         return outs[0] if parts == 1 else torch.cat(outs), statistics
     out, mean, covariance, retry = _whiten_color_parts(*arguments)

@@ -28,7 +28,7 @@ def batch_norm_parts(
     shared = color is not None and color.shape[0] == 1
     scale, bias = (t[0].to(dtype) if shared and t is not None else None for t in (color, shift))
     outs, statistics = [], []
-    for part in x.chunk(parts):
+    for part in x.chunk(parts) if parts > 1 else (x,):  # chunk asks for the size, which an export leaves open
         mean, variance = torch.zeros(d, dtype=dtype, device=x.device), torch.zeros(d, dtype=dtype, device=x.device)
         outs.append(batch_norm(part, mean, variance, scale, bias, training=True, momentum=1.0, eps=eps))  # fills both
         statistics.append(Statistics(mean, variance.view(d, 1, 1), mean.new_zeros(d)))

@@ -7,6 +7,7 @@ from wcgan.norm.fold import FoldedMap, fold
 from wcgan.norm.freeze import freeze_statistics
 from wcgan.norm.sub_batches import sub_batches
 from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d
+from wcgan.norm.update import update_statistics
 from wcgan.norm.variants import VARIANTS, Variant, normalization
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "freeze_statistics",
     "normalization",
     "sub_batches",
+    "update_statistics",
 ]
