@@ -1,6 +1,6 @@
 """The maths of the layers, without state: pure functions, differentiable twice."""
 
-from wcgan.functional._gpu import plain_passes
+from wcgan.functional._operators import plain_passes
 from wcgan.functional.affine import affine, compose
 from wcgan.functional.moments import moments
 from wcgan.functional.normalize import Statistics, whiten, whiten_color

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wcgan.functional._gpu import cholesky_for, jacobi_for
-from wcgan.functional._registration import register, register_gradient, transformed
+from wcgan.functional._operators import cholesky_for, jacobi_for, register, register_gradient, transformed
 from wcgan.functional._transformable import square_root
 
 # Where a covariance cannot be factorised, it is shrunk towards (trace / d) I, or I where the trace is 0, by the first

@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from wcgan.functional import _passes
+from wcgan.functional._operators import register, register_gradient
 from wcgan.functional._passes import compute_dtype
-from wcgan.functional._registration import register, register_gradient
 
 
 def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, linear
 
-from wcgan.functional._checks import check_batch, check_slots
-from wcgan.functional._registration import without_autocast
+from wcgan.functional._operators import check_batch, check_slots, without_autocast
 
 
 def affine(

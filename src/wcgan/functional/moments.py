@@ -3,9 +3,8 @@
 from torch import Tensor
 
 from wcgan.functional import _transformable
-from wcgan.functional._checks import check_batch
+from wcgan.functional._operators import check_batch, transformed
 from wcgan.functional._primitives import batch_moments
-from wcgan.functional._registration import transformed
 
 
 def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:

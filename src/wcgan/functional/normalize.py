@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from wcgan.functional import _passes, _transformable
-from wcgan.functional._checks import check_batch
 from wcgan.functional._kinds import KINDS, ZCA, Whitening
+from wcgan.functional._operators import check_batch, register, register_gradient, transformed
 from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, transposed_times
-from wcgan.functional._registration import register, register_gradient, transformed
 from wcgan.functional.affine import compose, compose_pull_back
 from wcgan.functional.whitening import check_whitening, factorise
 

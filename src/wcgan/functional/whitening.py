@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from wcgan.functional._kinds import KINDS, ZCA, Whitening, symmetric
-from wcgan.functional._registration import register, register_gradient, transformed
+from wcgan.functional._operators import register, register_gradient, transformed
 
 
 def covariance_to_whitening(

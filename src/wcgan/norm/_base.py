@@ -1,19 +1,27 @@
 """What all layers share: statistics of the batch or of the past, and one affine map made from them."""
 
+from typing import Any, NoReturn
+
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, fx, nn
 
-from wcgan.functional._checks import check_batch, check_groups
 from wcgan.functional._kinds import SMALLEST_EPS
+from wcgan.functional._operators import check_batch, check_groups, transformed
 from wcgan.functional._primitives import resolve_group
-from wcgan.functional._registration import transformed
 from wcgan.functional.affine import affine, compose
-from wcgan.functional.parts import whiten_color_parts
-from wcgan.functional.standardize import batch_norm_parts
+from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
-from wcgan.norm._tracers import NotScriptable
+
+
+class NotScriptable:
+    """A mixin for modules that TorchScript cannot compile."""
+
+    def __prepare_scriptable__(self) -> NoReturn:  # called by torch.jit.script
+        raise NotImplementedError(
+            f"TorchScript cannot compile {type(self).__name__}: use torch.export or torch.jit.trace(model, inputs)"
+        )
 
 
 class WhiteningLayer(NotScriptable, RunningStatistics):
@@ -178,3 +186,22 @@ def _group_name(name: str | None) -> str:
 
 # What torch.compiler.assume_constant_result does, without importing the compiler.
 _group_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+# torch.fx calls a module with stand-ins: a layer is one node of its graph, as PyTorch's own layers are
+
+
+def is_stand_in(x: Any) -> bool:
+    """Whether torch.fx is recording."""
+    return isinstance(x, fx.Proxy)
+
+
+def as_one_node(module: nn.Module, *args: Any) -> Any:
+    """A call of the module as one node of the graph that torch.fx is recording, as PyTorch's own layers are."""
+    tracer = args[0].tracer
+    path = tracer.path_of_module(module)
+    if not path:
+        raise TypeError(
+            f"torch.fx cannot trace a {type(module).__name__} by itself: trace a network that has it as a node"
+        )
+    return tracer.create_proxy("call_module", path, args, {})

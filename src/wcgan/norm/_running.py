@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wcgan.functional._operators import within_transform
 from wcgan.functional._passes import compute_dtype
-from wcgan.functional._registration import within_transform
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.whitening import factorise
 

@@ -7,9 +7,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.functional._registration import within_transform, without_autocast
-from wcgan.norm._base import WhiteningLayer
-from wcgan.norm._tracers import as_one_node, is_stand_in
+from wcgan.functional._operators import within_transform, without_autocast
+from wcgan.norm._base import WhiteningLayer, as_one_node, is_stand_in
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels
 from wcgan.norm.unconditional import COLORINGS, INITS, check_choice, init_shared, register_parameters
 

@@ -6,9 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from wcgan.functional._registration import without_autocast
-from wcgan.norm._base import WhiteningLayer
-from wcgan.norm._tracers import as_one_node, is_stand_in
+from wcgan.functional._operators import without_autocast
+from wcgan.norm._base import WhiteningLayer, as_one_node, is_stand_in
 
 COLORINGS = ("full", "diagonal", "none")
 INITS = ("glorot", "identity")

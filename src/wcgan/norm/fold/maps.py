@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from wcgan.functional.affine import affine
-from wcgan.norm._tracers import NotScriptable, as_one_node, is_stand_in
+from wcgan.norm._base import NotScriptable, as_one_node, is_stand_in
 from wcgan.norm.conditional import mix
 from wcgan.norm.labels import check_label_shape, check_labels
 

@@ -1,7 +1,8 @@
-"""Statistics measured anew over a data set, as weights that were averaged or changed need them."""
+"""Running statistics of a whole network: freeze them, measure them again, or keep those of several batches apart."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +10,41 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from wcgan.norm._base import WhiteningLayer
+
+
+def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
+    """Keeps the running statistics of every layer of this library, in training too, as detection on few images needs.
+
+    A frozen layer uses its running statistics and leaves them alone, whatever `train()` is called with; its coloring
+    still learns. `requires_grad_(False)` on its parameters freezes that as well.
+
+    Args:
+        model: changed in place.
+        frozen: False undoes it.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: for a layer with `track_running_stats=False`, which has no statistics to keep.
+
+    Example:
+        >>> import torch, wcgan
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), wcgan.WhiteningColoring2d(8))
+        >>> wcgan.freeze_statistics(model).train()[1].training
+        False
+    """
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, WhiteningLayer) and m.whitening != "none"}
+    for name, layer in layers.items():
+        if not layer.track_running_stats:
+            raise ValueError(f"{name or 'the model'} keeps no running statistics, so there is nothing to freeze")
+    if not layers:
+        warnings.warn("freeze_statistics found no whitening layer in the model", stacklevel=2)
+    training = model.training or any(m.training for m in model.modules() if m not in layers.values())
+    for layer in layers.values():
+        layer.frozen = frozen
+        layer.train(training)
+    return model
 
 
 @torch.no_grad()
@@ -79,3 +115,36 @@ def update_statistics(
             layer.train(layer.training)  # the inference matrix is made from the new statistics
     if not seen:
         raise ValueError("the loader held no batch, so that the statistics are those of a new layer")
+
+
+@contextmanager
+def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
+    """Within it, whitening layers in training mode take a batch as equal consecutive sub-batches.
+
+    Each has statistics of its own, and the running ones are updated by one after the other: the result is that of a
+    call for each sub-batch, in one pass. Meant for batches that need no gradient.
+
+    Args:
+        module: a layer, or a network with such layers.
+        parts: how many sub-batches a batch is; its size must be a multiple.
+
+    Raises:
+        ValueError: for less than one; and, by the layers, for a batch that cannot be cut so.
+
+    Example:
+        >>> import torch, wcgan
+        >>> layer = wcgan.WhiteningColoring1d(4)
+        >>> with torch.no_grad(), wcgan.norm.sub_batches(layer, 2):
+        ...     z = layer(torch.randn(16, 4))
+    """
+    if parts < 1:
+        raise ValueError(f"a batch is at least 1 sub-batch, got parts={parts}")
+    layers = [layer for layer in module.modules() if isinstance(layer, WhiteningLayer)]
+    before = [layer.parts for layer in layers]
+    for layer in layers:
+        layer.parts = parts
+    try:
+        yield
+    finally:
+        for layer, old in zip(layers, before, strict=True):
+            layer.parts = old
