@@ -42,7 +42,7 @@ NEEDS_A_RUN = "load"  # so that its example cannot run by itself
 CALLED = [
     *(f"wcgan.{name}" for name in PUBLIC if name not in (*NOT_CALLED, NEEDS_A_RUN)),
     *(f"wcgan.functional.{name}" for name in FUNCTIONAL if name != "Statistics"),
-    "wcgan.norm.statistics",
+    "wcgan.norm.sub_batches",
 ]
 MODULES = [wcgan, wcgan.functional, wcgan.norm]
 
