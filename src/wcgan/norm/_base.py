@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
 
-from wcgan.functional._kinds import SMALLEST_EPS
+from wcgan.functional._factorisations import SMALLEST_EPS
 from wcgan.functional._operators import check_batch, check_groups, transformed
 from wcgan.functional._primitives import resolve_group
 from wcgan.functional.affine import affine, compose
