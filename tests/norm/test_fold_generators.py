@@ -63,7 +63,7 @@ def test_in_float32_folding_rounds_no_more_than_the_layers_do(name):
 def test_of_a_residual_generator_one_map_a_block_is_left():
     folded = wcgan.fold(trained_generator("WC"))
     assert left_over(folded, FoldedMap) == ["blocks.0.norm1", "blocks.1.norm1"]
-    assert folded.blocks[1].norm1.kept == "blocks.1.shortcut (Conv2d) reads its input as well"
+    assert folded.blocks[1].norm1.kept == "blocks.1.shortcut (Conv2d) also reads its input"
     assert folded.norm.into == ("blocks.1.conv2", "blocks.1.shortcut")
 
 

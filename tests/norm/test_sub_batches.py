@@ -95,7 +95,7 @@ def test_a_batch_that_cannot_be_cut_is_refused_and_nothing_changes(name):
     layer = make_layer(name)
     inputs = make_inputs(layer, 10, CHANNELS, 3, 2)
     before = snapshot(layer)
-    with sub_batches(layer, PARTS), pytest.raises(ValueError, match="a batch of 10 cannot be taken as 3 equal sub-bat"):
+    with sub_batches(layer, PARTS), pytest.raises(ValueError, match="a batch of 10 cannot be divided into 3 equal"):
         layer(*inputs)
     torch.testing.assert_close(snapshot(layer), before, rtol=0, atol=0)
 

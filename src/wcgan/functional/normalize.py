@@ -122,7 +122,7 @@ def whiten_color(
         (torch.Size([8, 4, 5, 5]), torch.Size([1, 4, 4]))
 
     Reference:
-        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 3 and 4.
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 2 and 3.
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
