@@ -10,8 +10,7 @@ from tests.train.cases import different, last_tensors
 from wcgan import data
 from wcgan.paper.presets import configure
 from wcgan.runs.folder import Run
-from wcgan.train import start as module
-from wcgan.train.start import dry_run, go_on, start
+from wcgan.train.start import dry_run, go_on, load_data, start
 
 TINY = [
     "generator.widths=[4, 4]",
@@ -53,12 +52,18 @@ def test_a_run_begins_in_its_folder_with_the_config_that_fits_the_data(photos, t
     assert config.preset == "digits/cWC"
 
 
-def test_a_run_goes_on_with_its_own_config(photos, tmp_path):
+def test_a_run_goes_on_with_a_config_that_was_changed_only_where_that_is_accepted(photos, tmp_path):
     folder = tmp_path / "run"
     start(configured(photos, "train.iterations=2"), folder)
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("iterations: 2", "iterations: 5"))
-    assert go_on(folder).iteration == 5
+    message = r"trained with \(train\.iterations is 5, not 2\): put these settings back, or .* --accept-config$"
+    with pytest.raises(ValueError, match=message):
+        go_on(folder)
+    with pytest.raises(ValueError, match=message):
+        start(configured(photos, "train.iterations=5"), folder, resume=True)
+    assert go_on(folder, accept_config=True).iteration == 5
+    assert go_on(folder).iteration == 5  # the last checkpoint knows the new one
 
 
 def test_resuming_with_the_same_config_finishes_and_with_another_is_refused(photos, tmp_path):
@@ -113,8 +118,8 @@ def test_stl10_trains_on_its_unlabeled_images(monkeypatch):
     asked = []
     monkeypatch.setattr(data, "load", lambda name, split, *rest, **options: asked.append((name, split)))
     config = configure("stl10/WC SN + ResNet")
-    module.load_data(config)
-    module.load_data(replace(config, data=replace(config.data, name="cifar10")))
+    load_data(config)
+    load_data(replace(config, data=replace(config.data, name="cifar10")))
     assert asked == [("stl10", "unlabeled"), ("cifar10", "train")]
 
 
