@@ -1,5 +1,6 @@
 """From a config to a finished run: data, fitting, training, evaluation."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,3 +133,19 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(tmp_path, monkeypatch)
     assert "projection" in said["discriminator"]
     assert said["device"].startswith("CPU")
     assert list(Path().iterdir()) == []
+
+
+def test_another_process_than_the_first_takes_no_look_at_a_folder_that_the_first_may_be_making(
+    photos, tmp_path, monkeypatch
+):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".config.yaml.0123abcd.tmp").write_text("data: {")
+    (folder / "events").touch()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    trained = []
+    monkeypatch.setattr(sys.modules["wcgan.train.start"], "train", lambda *arguments: trained.append(arguments))
+    start(configured(photos), folder, resume=True)
+    ((config, _, run, *_),) = trained
+    assert (config.classes, run.folder) == (2, folder)

@@ -101,7 +101,7 @@ class Run:
                 file.write(b"".join(line + b"\n" for line in damaged))
                 file.flush()
                 os.fsync(file.fileno())
-            _log.warning("%s: moved %d lines that cannot be read to %s", self.metrics, len(damaged), aside.name)
+            _log.warning("%s: moved what cannot be read (lines: %d) to %s", self.metrics, len(damaged), aside.name)
         kept = [line for line in lines if line["kind"] == "event" or line["iteration"] <= iteration]
         if damaged or len(kept) < len(lines):
             write_atomically(self.metrics, b"".join(map(line_to_bytes, kept)))
