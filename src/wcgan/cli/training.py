@@ -7,6 +7,10 @@ import typer
 
 from wcgan.cli.app import RunFolder, Settings, app, say, say_end
 
+AcceptConfig = Annotated[
+    bool, typer.Option("--accept-config", help="Resume although config.yaml was changed since the last checkpoint.")
+]
+
 
 @app.command()
 def train(
@@ -19,6 +23,7 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
     evaluate_every: Annotated[int | None, typer.Option(help="Iterations between evaluations; 0 for the last.")] = None,
     stop_at: Annotated[int | None, typer.Option(help="Stop at this iteration, to be gone on with.")] = None,
+    accept_config: AcceptConfig = False,
 ) -> None:
     """Train a GAN. With no preset: the embedded digits."""
     from wcgan import train as training
@@ -36,7 +41,10 @@ def train(
         for name, value in training.dry_run(config).items():
             say(f"{name:14} {value}")
         return
-    outcome = training.go_on(folder, stop_at) if own else training.start(config, folder, resume, stop_at)
+    if own:
+        outcome = training.go_on(folder, stop_at, accept_config)
+    else:
+        outcome = training.start(config, folder, resume, stop_at, accept_config)
     if say_end("train", outcome, config.train.iterations, folder):
         say(f"report: {write_report([folder], folder / 'report.html')}")
 
@@ -120,6 +128,7 @@ def classify(
     strict: Annotated[bool, typer.Option("--strict", help="A broken image is fatal.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
     stop_at: Annotated[int | None, typer.Option(help="Stop at this iteration, to be gone on with.")] = None,
+    accept_config: AcceptConfig = False,
 ) -> None:
     """Train a ResNet to classify. With neither preset nor data set: the embedded digits."""
     from wcgan import train as training
@@ -142,9 +151,9 @@ def classify(
         return
     folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if own is not None:
-        outcome = training.go_on_with_classifiers(own, stop_at)
+        outcome = training.go_on_with_classifiers(own, stop_at, accept_config)
     else:
-        outcome = training.start_classifiers(config, folder, seeds, resume, stop_at)
+        outcome = training.start_classifiers(config, folder, seeds, resume, stop_at, accept_config)
     if say_end("classify", outcome, config.train.iterations, folder):
         runs = folder_to_runs(folder)
         say(f"report: {write_report(runs, folder / 'report.html')}")
