@@ -112,7 +112,9 @@ def test_images_of_several_sizes_are_refused_or_brought_to_one(tmp_path):
 
 def test_a_set_too_large_for_a_browser_is_refused(tmp_path):
     a, b = (write_side(tmp_path / name, classes=1, images=2, side=1700, smooth=True) for name in "ab")
-    with pytest.raises(ValueError, match=r"2 images of 1700x1700 make a picture of 17 MiB; the limit is 16 MiB: .*--res"):
+    with pytest.raises(
+        ValueError, match=r"2 images of 1700x1700 make a picture of 17 MiB; the limit is 16 MiB: .*--re"
+    ):
         create_study(a, b, tmp_path / "study", images=2)
     create_study(a, b, tmp_path / "study", images=2, resolution=16)
 
