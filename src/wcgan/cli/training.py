@@ -26,14 +26,6 @@ def train(
     data: Annotated[str | None, typer.Option(help="Dataset name, or a folder of images.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder of the run.", show_default="runs/PRESET")] = None,
     settings: Settings = None,
-<<<<<<< HEAD
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if it is there.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="A broken image is fatal.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
-    evaluate_every: Annotated[int | None, typer.Option(help="Iterations between evaluations; 0 for the last.")] = None,
-    stop_at: Annotated[int | None, typer.Option(help="Stop at this iteration, to be gone on with.")] = None,
-    accept_config: AcceptConfig = False,
-=======
     resume: Resume = False,
     strict: Strict = False,
     dry_run: DryRun = False,
@@ -41,7 +33,7 @@ def train(
         int | None, typer.Option(help="Iterations between evaluations; 0 evaluates at the end only.")
     ] = None,
     stop_at: StopAt = None,
->>>>>>> hweb
+    accept_config: AcceptConfig = False,
 ) -> None:
     """Train a GAN. Without a preset: on the digits that come with the package."""
     from wcgan import train as training
@@ -59,16 +51,11 @@ def train(
         for name, value in training.dry_run(config).items():
             say(f"{name:14} {value}")
         return
-<<<<<<< HEAD
     if own:
         outcome = training.go_on(folder, stop_at, accept_config)
     else:
         outcome = training.start(config, folder, resume, stop_at, accept_config)
-    if say_end("train", outcome, config.train.iterations, folder):
-=======
-    outcome = training.go_on(folder, stop_at) if own else training.start(config, folder, resume, stop_at)
     if _report_wanted("train", outcome, config.train.iterations, folder):
->>>>>>> hweb
         say(f"report: {write_report([folder], folder / 'report.html')}")
 
 
@@ -82,18 +69,11 @@ def classify(
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 3 trains with seeds 0, 1 and 2.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder of the run, or of its seeds.")] = None,
     settings: Settings = None,
-<<<<<<< HEAD
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out, if it is there.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="A broken image is fatal.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")] = False,
-    stop_at: Annotated[int | None, typer.Option(help="Stop at this iteration, to be gone on with.")] = None,
-    accept_config: AcceptConfig = False,
-=======
     resume: Resume = False,
     strict: Strict = False,
     dry_run: DryRun = False,
     stop_at: StopAt = None,
->>>>>>> hweb
+    accept_config: AcceptConfig = False,
 ) -> None:
     """Train a ResNet classifier. Without preset and data: on the digits that come with the package."""
     from wcgan import train as training
@@ -118,13 +98,8 @@ def classify(
     if own is not None:
         outcome = training.go_on_with_classifiers(own, stop_at, accept_config)
     else:
-<<<<<<< HEAD
         outcome = training.start_classifiers(config, folder, seeds, resume, stop_at, accept_config)
-    if say_end("classify", outcome, config.train.iterations, folder):
-=======
-        outcome = training.start_classifiers(config, folder, seeds, resume, stop_at)
     if _report_wanted("classify", outcome, config.train.iterations, folder):
->>>>>>> hweb
         runs = folder_to_runs(folder)
         say(f"report: {write_report(runs, folder / 'report.html')}")
         say(runs_to_error(read_runs(runs)))
