@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wcgan.evaluate import plan_name_of
+from wcgan.evaluate.protocol import plan_name_of
 from wcgan.report.numbers import hundredths, is_number, number, percent
 from wcgan.report.protocols import plain
 from wcgan.report.read import Record, RunRecord, protocol_key
