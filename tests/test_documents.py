@@ -1,4 +1,4 @@
-"""What the README and the pages say: their code runs, their links lead somewhere, and the site needs nobody else."""
+"""README, guides and pages: code runs, links resolve, lists are complete, and the site is self-contained."""
 
 import os
 import re
@@ -95,6 +95,15 @@ def test_readme_names_every_variant_in_their_order_and_is_short() -> None:
     listed = text.partition("builds any of the seventeen:")[2].partition("[The idea]")[0]
     assert re.findall(r"`([\w-]+)`", listed) == list(wcgan.VARIANTS)
     assert len(text.splitlines()) <= 150
+
+
+def test_installation_page_lists_every_extra() -> None:
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]")[2]
+    extras = re.findall(r"^(\w+) = \[", declared.partition("[project.scripts]")[0], re.MULTILINE)
+    listed = re.findall(
+        r"^\| `wcgan\[(\w+)\]`", (ROOT / "docs/installation.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert listed == [extra for extra in extras if extra not in ("dev", "docs")]
 
 
 def test_walks_name_files_and_functions_that_exist() -> None:
