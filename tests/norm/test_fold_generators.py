@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from tests.nets.cases import CLASSES, CONDITIONAL, KINDS, VARIANTS, labels_for, make_generator, make_noise
-from tests.norm.cases import randomize
+from tests.nets.cases import CLASSES, CONDITIONAL, KINDS, labels_for, make_generator, make_noise
+from tests.norm.cases import PATHS, randomize
 from torch import nn
 
 import wcgan
@@ -35,7 +35,7 @@ def left_over(model, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_images_stay_what_they_were(name, kind):
     generator = trained_generator(name, kind)
     folded = wcgan.fold(generator)
