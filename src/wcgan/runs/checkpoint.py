@@ -215,9 +215,7 @@ def iteration_of(found: Checkpoint | None) -> int:
 # From a checkpoint to what it belongs to
 
 
-def check_config(
-    found: Checkpoint, config: Any, *sections: str, advice: str = "put these settings back"
-) -> None:
+def check_config(found: Checkpoint, config: Any, *sections: str, advice: str = "put these settings back") -> None:
     """Raises a CheckpointError, which says what differs, for a config that is not the checkpoint's own.
 
     Args:
