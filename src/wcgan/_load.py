@@ -28,10 +28,12 @@ def load(path: str | Path, checkpoint: str = "last", device: str = "auto") -> "S
         ValueError: if `path` is not a run folder, or has no such checkpoint.
 
     Example:
+        ```python
         import wcgan
 
         generator = wcgan.load("runs/digits-cWC")
         images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        ```
     """
     try:
         from wcgan.runs.sampler import load_generator
