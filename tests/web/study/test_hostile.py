@@ -15,9 +15,9 @@ import yaml
 from tests.web.study.cases import Client, begin_server, free_port, make_study, open_store, serving
 
 from wcgan.web.study import app, read_study, write_study_report
-from wcgan.web.study.app import build_app
+from wcgan.web.study.app import Rate, address_to_network, build_app
 from wcgan.web.study.config import picture_file
-from wcgan.web.study.server import Rate, address_to_network, allow_open_files, bounded_protocol, listen, serve_study
+from wcgan.web.study.server import allow_open_files, bounded_protocol, listen, serve_study
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
 
