@@ -25,6 +25,11 @@ class Hang(BaseException):
     """Raised inside a case that takes too long; not an Exception, so that no handler in the case swallows it."""
 
 
+def require_named(error: Exception, name: object) -> None:
+    """A refusal must name the file that it is about."""
+    assert str(name) in str(error), f"{name} is not named: {error}"
+
+
 def quick_and_long(quick: int, long: int) -> pytest.MarkDecorator:
     """Parametrises `cases`: a quick part for `make test`, a long one for `make attack` and `make test-slow`."""
     marks = (pytest.mark.slow, pytest.mark.attack)
@@ -109,12 +114,11 @@ def table_lines(rows: list[list[Any]]) -> list[str]:
     cells = [HEADS, *((name, *(f"{value:,.0f}" for value in sums[name])) for name in sorted(sums))]
     cells.append(("all", *(f"{value:,.0f}" for value in total)))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in cells
-    ]
+    lines = []
+    for name, *numbers in cells:
+        aligned = (cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))
+        lines.append("  ".join((name.ljust(widths[0]), *aligned)))
+    return lines
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
