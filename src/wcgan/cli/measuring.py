@@ -111,7 +111,7 @@ def reproduce(
 ) -> None:
     """Make a table of the paper, ours beside the paper's: run what is missing, skip what is done."""
     from wcgan.core.terminal import progress_bars
-    from wcgan.report.write_table import write_table
+    from wcgan.report import write_table
     from wcgan.reproduce import command, plan
     from wcgan.reproduce.estimate_cost import estimate, estimates_to_lines
     from wcgan.reproduce.measurements import find_measurement, tables_to_lines

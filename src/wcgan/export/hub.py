@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -18,6 +17,7 @@ from wcgan.core.reading import parse_json, read_bytes
 from wcgan.core.terminal import OnProgress
 from wcgan.nets import Generator, GeneratorConfig, build_generator
 from wcgan.report import scores_to_rows
+from wcgan.report.formats import rows_to_markdown
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
 
@@ -183,13 +183,10 @@ def _figures(run: Run, sampler: Sampler) -> str:
     scores: dict[str, Any] = {k: v for k, v in found[-1].items() if k not in ("kind", "iteration")}
     if "protocol" not in scores:
         known = [(name, str(value)) for name, value in scores.items()]
-        return f"{_table(('metric', 'value'), known)}\n\nThe protocol was not recorded."
+        table = rows_to_markdown(("metric", "value"), known)
+        return "\n".join([*table, "", "The protocol was not recorded."])
     heads, rows, sentences = scores_to_rows(scores)
-    return "\n\n".join([_table(heads, rows), *filter(None, sentences)])
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *rows))
+    return "\n\n".join(["\n".join(rows_to_markdown(heads, rows)), *filter(None, sentences)])
 
 
 def _fenced(language: str, text: str) -> str:

@@ -1,14 +1,20 @@
-"""Evaluations as the terminal shows them: protocols, and a table of figures."""
+"""Scores as rows and sentences for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from wcgan.paper.tables import MEASURES
-from wcgan.report.compare import Score, evaluation_to_text, last_evaluations, runs_to_scores
 from wcgan.report.numbers import counted, duration, is_number
-from wcgan.report.protocols import evaluations_to_protocols, protocol_to_sentence
 from wcgan.report.read import Record, RunRecord, protocol_key
+from wcgan.report.scores import (
+    Score,
+    evaluation_to_text,
+    evaluations_to_protocols,
+    last_evaluations,
+    protocol_to_sentence,
+    runs_to_scores,
+)
 from wcgan.report.seed_groups import measure
 
 HEADS = ("score", "value", "images", "seed")
