@@ -233,12 +233,12 @@ def test_the_page_of_a_table_has_the_curves_grids_and_configs_of_its_runs(write,
 def test_no_section_of_the_page_repeats_the_tables_figures(write, two_seeds, tmp_path):
     other = write_run(tmp_path / "other", config("cBN"))
     page = read_page(write({"digits/cWC": two_seeds[:1], "digits/cBN_sa": [other]})["html"])
-    headings = ["What the rows took", "What differs", "Curves over", "Scores", "Losses", "Samples", "Configs"]
+    headings = ["Run details", "Config differences", "Curves", "Scores", "Losses", "Samples", "Configs"]
     assert [heading.text for heading in page.all("h2")] == headings
     heads = [{head.text for head in table.all("thead")[0].all("th")} for table in page.all("table")]
     assert all(one & other <= {"Row"} for one, other in combinations(heads, 2))
     page = read_page(write({"digits/cWC": two_seeds, "digits/cBN_sa": [other]})["html"])
-    assert [heading.text for heading in page.all("h2")] == [headings[0], "Each seed", *headings[1:]]
+    assert [heading.text for heading in page.all("h2")] == [headings[0], "Per seed", *headings[1:]]
     assert [(row["Run"], row["FID"]) for row in rows(page, "seeds")][:2] == [
         ("digits/cWC, seed 0", "18"),
         ("digits/cWC, seed 1", "19"),

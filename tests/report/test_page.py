@@ -94,7 +94,7 @@ def test_only_the_settings_that_differ_are_compared(report, pair):
 def test_the_name_of_a_preset_is_no_setting(report, tmp_path):
     presets = [config() | {"preset": name} for name in ("cifar10/cWC", "cifar10/cWC SN + Proj. Discr.")]
     runs = [write_run(tmp_path / name, each) for name, each in zip("ab", presets, strict=True)]
-    assert section(report(*runs), "What differs") == "The configs are the same."
+    assert section(report(*runs), "Config differences") == "The configs are the same."
 
 
 def test_runs_with_one_value_of_a_setting_share_a_line(report, tmp_path):
@@ -108,7 +108,7 @@ def test_runs_with_one_value_of_a_setting_share_a_line(report, tmp_path):
 
 def test_runs_with_one_config_are_said_to_have_it(report, tmp_path):
     runs = [write_run(tmp_path / name) for name in "ab"]
-    assert section(report(*runs), "What differs") == "The configs are the same."
+    assert section(report(*runs), "Config differences") == "The configs are the same."
 
 
 def test_there_is_a_curve_per_run_in_a_chart_per_score_and_loss(report, pair):

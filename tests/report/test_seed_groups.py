@@ -141,13 +141,13 @@ def test_the_page_tests_pairs_of_configs(four, tmp_path):
 
 def test_too_few_seeds_are_said_to_be(four, tmp_path):
     page = read_page(write_report([four[0], four[2], four[1]], tmp_path / "page.html"))
-    assert f"{TOO_FEW} Not tested: cBN/seed-0." in section(page, "Over seeds")
+    assert f"{TOO_FEW} Not tested: cBN/seed-0" in section(page, "Mean over seeds")
     assert page.all("table", "tests") == []
 
 
 def test_single_runs_have_no_section_on_seeds(four, tmp_path):
     page = read_page(write_report(four[:2], tmp_path / "page.html"))
-    assert "Over seeds" not in [heading.text for heading in page.all("h2")]
+    assert "Mean over seeds" not in [heading.text for heading in page.all("h2")]
 
 
 def test_scores_of_different_protocols_are_not_tested(tmp_path):
@@ -157,7 +157,7 @@ def test_scores_of_different_protocols_are_not_tested(tmp_path):
             records = [*training(), *evaluations(scale=1 + seed, seed=seed, generated=generated)]
             runs.append(write_run(tmp_path / variant / str(seed), config(variant, seed=seed), records, samples=()))
     page = read_page(write_report(runs, tmp_path / "page.html"))
-    assert TOO_FEW in section(page, "Over seeds")
+    assert TOO_FEW in section(page, "Mean over seeds")
 
 
 def test_many_tests_are_folded_away(tmp_path):

@@ -27,11 +27,11 @@ BANDS = (
 )
 SWITCH = join(
     [
-        tag("h2", "Curves over"),
+        tag("h2", "Curves"),
         tag("input", type="radio", name="over", id="over-iterations", checked=""),
-        tag("label", "iterations", for_="over-iterations"),
+        tag("label", "over iterations", for_="over-iterations"),
         tag("input", type="radio", name="over", id="over-time"),
-        tag("label", "wall-clock time", for_="over-time"),
+        tag("label", "over wall-clock time", for_="over-time"),
     ]
 )
 NO_SCORES = "No run has been evaluated yet."

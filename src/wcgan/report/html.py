@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
+from wcgan.report.numbers import DASH
 from wcgan.report.scores import is_lower_better
 
 MOST_OPEN = 12
@@ -82,8 +83,9 @@ def head(name: str, kind: str | None = None, **attributes: object) -> Markup:
 
 
 def cell(label: str, value: str, kind: str | None = None, more: str = "") -> Markup:
-    """A table cell with an optional second line. Its label is the column head, for narrow screens."""
-    return tag("td", tag("span", value, tag("small", more) if more else ""), data_label=label, class_=kind)
+    """A table cell with an optional second line. Narrow screens show its label, and leave out missing values."""
+    kinds = " ".join(filter(None, (kind, "missing" if value == DASH and not more else None)))
+    return tag("td", tag("span", value, tag("small", more) if more else ""), data_label=label, class_=kinds or None)
 
 
 def folded(content: Markup, count: int, what: str) -> Markup:
@@ -226,6 +228,7 @@ pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consol
   .stack th, .stack td, .stack td.number { display: flex; justify-content: space-between; gap: 1rem; max-width: none;
     text-align: right; white-space: normal; padding: .25rem 0; border: 0; }
   .stack tbody th { justify-content: flex-start; align-items: center; gap: 0; text-align: left; }
+  .stack td.missing { display: none; }
   .stack td > span { min-width: 0; overflow-wrap: anywhere; }
   .stack.differences td { display: block; text-align: left; }
   .stack.differences td::before { content: none; }

@@ -42,7 +42,7 @@ def results_to_section(results: Results) -> Markup:
     marks = [swatch(styles[row.preset]) if row.runs else Markup() for row in results.rows]
     notes = [tag("p", sentence, class_="note") for sentence in results.sentences[len(results.notes) :]]
     warnings = [tag("p", sentence, class_="note warn") for sentence in results.notes]
-    took = [tag("h2", "What the rows took"), _part(facts, [mark for mark in marks if mark], "facts")]
+    took = [tag("h2", "Run details"), _part(facts, [mark for mark in marks if mark], "facts")]
     return join([*warnings, _part(figures, marks, "results"), *notes, *(took if facts.rows else [])])
 
 
@@ -63,8 +63,10 @@ def _part(part: Part, marks: Sequence[Markup], kind: str) -> Markup:
 
 
 def _unbroken(text: str) -> str:
-    """Keep a figure on one line; only the iteration may wrap."""
-    return re.sub(r" (?=\u00b1|\(sets)|(?<=\u00b1) |(?<=\b(?:at|of|to)) (?=\d)", "\u00a0", text)
+    """Keep figures and durations on one line; only the iteration may wrap."""
+    figure = r" (?=\u00b1|\(sets)|(?<=\u00b1) |(?<=\b(?:at|of|to)) (?=\d)"
+    time = r"(?<=\d) (?=(?:d|h|min|s)\b)|(?<=[dhn]) (?=\d+ (?:h|min|s)\b)"
+    return re.sub(f"{figure}|{time}", "\u00a0", text)
 
 
 def runs_to_section(groups: Sequence[Group]) -> Markup:
@@ -118,10 +120,10 @@ def differences_to_section(groups: Sequence[Group]) -> Markup:
     differences = config_differences([group.runs[0].config for group in groups])
     rows = [each for each in differences if each[0] != "preset"]  # it names the other settings
     if not rows:
-        return empty("What differs", "The configs are the same." if len(groups) > 1 else "Only the seed.")
+        return empty("Config differences", "The configs are the same." if len(groups) > 1 else "Only the seed.")
     header = tag("tr", *(tag("th", name, scope="col") for name in ("Setting", "Values")))
     body = [tag("tr", tag("th", name, scope="row"), _values(groups, values)) for name, values in rows]
-    return join([tag("h2", "What differs"), table([header], body, "differences")])
+    return join([tag("h2", "Config differences"), table([header], body, "differences")])
 
 
 def config_differences(configs: Sequence[Record]) -> list[tuple[str, list[str]]]:
@@ -187,7 +189,7 @@ def groups_to_means(groups: Sequence[Group]) -> Markup:
         rows.append(tag("tr", tag("th", swatch(style), group.name, scope="row"), seeds, *means))
     header = tag("tr", head("Config"), head("Seeds"), *(head(label, "number") for label in labels))
     note = "Mean \u00b1 sample standard deviation over seeds or, where marked (sets), over image sets of one seed."
-    parts = [tag("h2", "Over seeds"), table([header], rows, "seeds"), tag("p", note, class_="note soft")]
+    parts = [tag("h2", "Mean over seeds"), table([header], rows, "seeds"), tag("p", note, class_="note soft")]
     return join([*parts, _tests(styled, measured)]) if measured else Markup()
 
 
@@ -209,7 +211,7 @@ def groups_to_seeds(groups: Sequence[Group]) -> Markup:
     ]
     header = tag("tr", head("Run"), *(head(label, "number") for label in labels))
     seeds = folded(table([header], rows, "seeds"), len(rows), "runs")
-    return join([tag("h2", "Each seed"), seeds, _tests(styled, measured)]) if measured else Markup()
+    return join([tag("h2", "Per seed"), seeds, _tests(styled, measured)]) if measured else Markup()
 
 
 def _early(run: RunRecord) -> str:
@@ -246,7 +248,7 @@ def _tests(styled: Sequence[tuple[int, Group]], measured: dict[Score, list[Measu
     lone = [
         name for name, own in zip(names, columns, strict=True) if not any(each and len(each.values) > 1 for each in own)
     ]
-    few = tag("p", f"{TOO_FEW} Not tested: {', '.join(lone)}.", class_="note") if lone else Markup()
+    few = tag("p", f"{TOO_FEW} Not tested: {', '.join(lone)}", class_="note") if lone else Markup()
     if not rows:
         return few or tag("p", TOO_FEW, class_="note")
     tests = folded(table([tag("tr", *map(head, _TEST_HEADS))], rows, "tests"), len(rows), "tests")
