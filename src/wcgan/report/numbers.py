@@ -49,12 +49,12 @@ def percent(value: Any, digits: int = 1, whole: float = 1.0) -> str:
     """A part of a whole in percent; `whole=100` for a value that is in percent already.
 
     Example:
-        >>> percent(0.98304), percent(-0.02), percent(7.0, digits=2, whole=100)
-        ('98.3%', '\u22122.0%', '7.00%')
+        >>> percent(0.98304), percent(-0.02), percent(-0.0002), percent(7.0, digits=2, whole=100)
+        ('98.3%', '\u22122.0%', '0.0%', '7.00%')
     """
     if not is_number(value) or not math.isfinite(value):
         return number(value)
-    return _with_minus(f"{100 / whole * value:.{digits}f}%")
+    return _with_minus(f"{round(100 / whole * value, digits) + 0.0:.{digits}f}%")  # no negative zero
 
 
 def duration(seconds: Any) -> str:
