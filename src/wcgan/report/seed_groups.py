@@ -111,7 +111,7 @@ def flattened(config: Record, path: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             flat |= flattened(value, f"{path}{key}.")
         else:
             flat[f"{path}{key}"] = value
