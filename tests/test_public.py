@@ -19,6 +19,7 @@ PUBLIC = [
     "functional",
     "load",
     "normalization",
+    "update_statistics",
 ]
 FUNCTIONAL = [
     "Statistics",

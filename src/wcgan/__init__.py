@@ -13,6 +13,7 @@ from wcgan.norm import (
     fold,
     freeze_statistics,
     normalization,
+    update_statistics,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "functional",
     "load",
     "normalization",
+    "update_statistics",
 ]

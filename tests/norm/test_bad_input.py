@@ -8,7 +8,9 @@ from tests.norm.cases import (
     VARIANTS,
     WHITENED,
     assert_unchanged,
+    gradients,
     make_batch,
+    make_inputs,
     make_labels,
     make_layer,
     snapshot,
@@ -74,10 +76,18 @@ def test_one_position_in_training_is_refused(name):
     assert "got 1" in message
 
 
-@pytest.mark.parametrize("name", ["WC", "BN", "cWC"])
-def test_no_position_in_training_is_refused(name):
-    message = refused(make_layer(name), ValueError, *with_labels(name, make_batch(0, CHANNELS, 2, 2)))
-    assert "got 0" in message
+@pytest.mark.parametrize("shape", [(0, CHANNELS, 2, 2), (3, CHANNELS, 0, 2), (0, CHANNELS, 0, 0)])
+@MODES
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_batch_without_positions_is_taken_as_batch_normalisation_takes_it(name, training, shape):
+    layer = make_layer(name).train(training)
+    before = snapshot(layer)
+    x, *labels = make_inputs(layer, *shape)
+    out = layer(x.requires_grad_(), *labels)
+    assert out.shape == shape
+    assert all(gradient.count_nonzero() == 0 for gradient in gradients(out, x, *layer.parameters()))
+    assert_unchanged(layer, before)
+    assert (layer.num_retried, layer.num_nonfinite) == (0, 0)
 
 
 @pytest.mark.parametrize("name", ["WC", "BN", "cWC"])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.norm.cases import VARIANTS, gradients, make_batch, make_inputs, make_layer
+from tests.norm.cases import VARIANTS, WHITENED, gradients, make_batch, make_inputs, make_layer
 
 
 def constant_channel():
@@ -61,6 +61,33 @@ BATCHES = [
     huge_scale,
     large_mean,
 ]
+
+
+def constant_batch():
+    return torch.full((6, 4, 2, 2), 10 / 3, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-45])
+@pytest.mark.parametrize("batch", [constant_channel, constant_batch, dead_batch], ids=lambda batch: batch.__name__)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_batch_without_variance_comes_out_finite_without_any_shrinkage(name, batch, eps):
+    x = batch().float().requires_grad_()
+    layer = make_layer(name, dtype=torch.float32, momentum=1.0, eps=eps)
+    labels = make_inputs(layer, *x.shape)[1:]
+    for mode in (layer.train(), layer.eval()):
+        out = mode(x, *labels)
+        assert out.isfinite().all()
+        assert all(gradient.isfinite().all() for gradient in gradients(out, x, *layer.parameters()))
+    assert layer.num_nonfinite == 0
+
+
+@pytest.mark.parametrize("name", WHITENED)
+def test_a_batch_of_zeros_that_could_not_be_whitened_is_counted(name):
+    layer = make_layer(name, eps=0.0)
+    x, *labels = make_inputs(layer, 6, 4, 2, 2)
+    shift = layer(torch.zeros_like(x), *labels)
+    assert layer.num_retried == 1
+    assert torch.equal(shift, shift[..., :1, :1].expand_as(shift))  # the coloring's offset alone
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.__name__)

@@ -207,3 +207,49 @@ def test_the_layer_s_device_and_dtype_are_those_it_was_asked_for(name):
     assert all(tensor.is_meta for tensor in (*layer.parameters(), *layer.buffers()))
     assert all(parameter.dtype == torch.float64 for parameter in layer.parameters())
     assert layer.running_mean.dtype == torch.float64
+
+
+def cast(name, half):
+    return make_layer(name, dtype=torch.float32).to(half)
+
+
+def made(name, half):
+    return make_layer(name, dtype=half)
+
+
+def loaded(name, half):
+    """With a state that was saved when statistics were rounded, too."""
+    layer = make_layer(name, dtype=torch.float32).to(half)
+    rounded = {k: v.to(half) if v.is_floating_point() else v for k, v in layer.state_dict().items()}
+    layer.load_state_dict(rounded, assign=True)
+    return layer
+
+
+@HALF
+@pytest.mark.parametrize("make", [cast, made, loaded], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_statistics_of_a_half_layer_hold_a_large_input(name, make, half):
+    layer = make(name, half)
+    layer.momentum = 0.5
+    reference = copy.deepcopy(layer).float()
+    for seed in range(10):
+        x, *labels = make_inputs(layer, 8, CHANNELS, 3, 3, seed=seed, dtype=torch.float32)
+        x = (600 * x).to(half)  # a variance beyond the largest float16
+        layer(x, *labels), reference(x.float(), *labels)
+    out, expected = layer.eval()(x, *labels), reference.eval()(x.float(), *labels)
+    assert out.dtype == half
+    rounding = torch.finfo(half).eps * expected.abs().max().item() * CHANNELS**2
+    torch.testing.assert_close(out.float(), expected, rtol=0, atol=rounding)
+    torch.testing.assert_close(dict(layer.named_buffers()), dict(reference.named_buffers()), rtol=1e-5, atol=1e-5)
+
+
+@HALF
+@pytest.mark.parametrize("name", ["WC", "DBN", "cBN", "cWC_sa"])
+def test_a_half_network_folds(name, half):
+    layer = make_layer(name, dtype=torch.float32, momentum=0.5).to(half)
+    x, *labels = make_inputs(layer, 6, CHANNELS, 3, 3, dtype=half)
+    layer(x, *labels)
+    expected = copy.deepcopy(layer).float().eval()(x.float(), *labels)
+    out = wcgan.fold(layer)(x, *labels)
+    rounding = torch.finfo(half).eps * expected.abs().max().item() * CHANNELS**2
+    torch.testing.assert_close(out.float(), expected, rtol=0, atol=rounding)

@@ -10,8 +10,8 @@ from tests.train.cases import different, last_tensors
 from wcgan import data
 from wcgan.paper.presets import configure
 from wcgan.runs.folder import Run
-from wcgan.train import start as module
 from wcgan.train.start import dry_run, go_on, start
+from wcgan.train.start import start as module
 
 TINY = [
     "generator.widths=[4, 4]",

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from wcgan.functional._gpu import kernels_for
+from wcgan.functional._operators import kernels_for
 
 # Elements of a block: small enough for a CPU's cache, large enough to fill a GPU.
 BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**22}

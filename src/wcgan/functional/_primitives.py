@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from wcgan.functional import _passes
+from wcgan.functional._operators import register, register_gradient
 from wcgan.functional._passes import compute_dtype
-from wcgan.functional._registration import register, register_gradient
 
 
 def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ register_gradient(cross_batches, _cross_backward, _cross_context)
 def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
     """`matrix_k^T v_k` for a map `(K, g, p, p)` and vectors `(K, d)` -> `(K, d)`."""
     slots, groups, p, _ = matrix.shape
-    return (matrix.mT @ vectors.view(slots, groups, p, 1)).reshape(slots, groups * p)
+    return (matrix.mT @ vectors.reshape(slots, groups, p, 1)).reshape(slots, groups * p)
 
 
 @register("all_reduce", fake=lambda values, group: torch.empty_like(values))

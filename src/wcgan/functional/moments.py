@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from wcgan.functional._checks import check_batch
+from wcgan.functional import _transformable
+from wcgan.functional._operators import check_batch, transformed
 from wcgan.functional._primitives import batch_moments
 
 
@@ -31,5 +32,5 @@ def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
                 [4., 8.]]))
     """
     check_batch(x, groups)
-    mean, covariance = batch_moments(x, groups)
+    mean, covariance = (_transformable.batch_moments if transformed() else batch_moments)(x, groups)
     return mean, covariance if groups > 1 else covariance[0]

@@ -5,11 +5,12 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from wcgan.functional import _passes
-from wcgan.functional._checks import check_batch
+from wcgan.functional import _passes, _transformable
+from wcgan.functional._kinds import KINDS, ZCA, Whitening
+from wcgan.functional._operators import check_batch, register, register_gradient, transformed
 from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, transposed_times
-from wcgan.functional._registration import register, register_gradient
-from wcgan.functional.whitening import KINDS, ZCA, Whitening, check_whitening
+from wcgan.functional.affine import compose, compose_pull_back
+from wcgan.functional.whitening import check_whitening, factorise
 
 
 class Statistics(NamedTuple):
@@ -18,52 +19,6 @@ class Statistics(NamedTuple):
     mean: Tensor
     covariance: Tensor
     retry: Tensor
-
-
-def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
-    """Coloring after whitening as one map: `M = C W`.
-
-    Args:
-        color: `(K, d, d)` full, `(K, d)` diagonal, or None for the identity.
-        whitening: `(g, p, p)`.
-
-    Returns:
-        `(K, g, p, p)`; `(K, 1, d, d)` where the coloring is full.
-
-    Example:
-        >>> import torch, wcgan
-        >>> whitening = torch.tensor([[[0.5, 0.0], [0.0, 2.0]]])
-        >>> wcgan.functional.compose(torch.tensor([[10.0, 100.0]]), whitening)
-        tensor([[[[  5.,   0.],
-                  [  0., 200.]]]])
-    """
-    groups, p, _ = whitening.shape
-    if color is None:
-        return whitening.unsqueeze(0)
-    if color.dim() == 2:
-        return color.reshape(-1, groups, p, 1) * whitening
-    if p == 1:
-        return (color * whitening.view(groups)).unsqueeze(1)
-    if groups == 1:
-        return color.unsqueeze(1) @ whitening
-    blocks = color.unflatten(2, (groups, p)).transpose(1, 2) @ whitening  # (K, g, d, p)
-    return blocks.transpose(1, 2).flatten(2).unsqueeze(1)
-
-
-def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, summed over slots."""
-    groups, p, _ = whitening.shape
-    if color is None:
-        return None, grad.sum(0)
-    if color.dim() == 2:
-        return (grad * whitening).sum(3).flatten(1), (grad * color.reshape(-1, groups, p, 1)).sum(0)
-    grad = grad.squeeze(1)  # (K, d, d)
-    if p == 1:
-        return grad * whitening.view(groups), (grad * color).sum((0, 1)).view(groups, 1, 1)
-    left = color.unflatten(2, (groups, p)).movedim(2, 0).flatten(1, 2)  # (g, K d, p)
-    right = grad.unflatten(2, (groups, p)).movedim(2, 0).flatten(1, 2)
-    grad_color = (right @ whitening.mT).unflatten(1, color.shape[:2]).movedim(0, 2).flatten(2)
-    return grad_color, left.mT @ right
 
 
 def corrected(covariance: Tensor, whitening: str, count: float | Tensor) -> Tensor:
@@ -236,6 +191,8 @@ def whiten_color(
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
+    if transformed():
+        return _whiten_color_transformable(x, color, shift, index, whitening, groups, eps, iterations, group, relu)
     d = x.shape[1]
     if color is not None and color.dim() == 3 and color.shape[0] * d > 2 * (x.numel() // d):
         # More rows in all the matrices than positions: to multiply the matrices first would be the larger product.
@@ -249,6 +206,23 @@ def whiten_color(
         x, color, shift, index, whitening, groups, eps, iterations, group, relu
     )
     return out, Statistics(mean, covariance, retry)
+
+
+def _whiten_color_transformable(
+    x, color, shift, index, whitening, groups, eps, iterations, group, relu
+) -> tuple[Tensor, Statistics]:
+    """`whiten_color` from plain operations, for `vmap` and forward-mode differentiation."""
+    if group:
+        raise NotImplementedError(
+            "statistics shared between processes have no forward-mode derivative and no vmap: use sync=False"
+        )
+    mean, covariance = _transformable.batch_moments(x, groups)
+    sigma = corrected(covariance, whitening, x.numel() // x.shape[1])
+    w = factorise(sigma, whitening, eps, iterations)
+    mapping = compose(color, w.matrix)
+    offset = mean.new_zeros(mapping.shape[0], x.shape[1]) if shift is None else shift
+    out = _transformable.map_batch(x, mapping, mean, offset, index)
+    return out.relu() if relu else out, Statistics(mean, covariance, w.retry)
 
 
 def whiten(x: Tensor, whitening: str = "cholesky", eps: float = 1e-3, groups: int = 1, iterations: int = 5) -> Tensor:

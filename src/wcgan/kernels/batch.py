@@ -190,4 +190,10 @@ def _programs(x: Tensor) -> int:
 
 def _precision(x: Tensor) -> str:
     """Products of float32 numbers: tf32 where PyTorch may, else three of them, which is as good as float32."""
-    return "tf32" if x.dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+    return "tf32" if x.dtype != torch.float32 or _tf32_allowed() else "tf32x3"
+
+
+def _tf32_allowed() -> bool:
+    """Whether PyTorch may round float32 products to tf32. The older flag cannot be read once the newer one is set."""
+    settings = torch.backends.cuda.matmul
+    return bool(settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from wcgan.functional.whitening import ZCA
+from wcgan.functional._kinds import ZCA
 from wcgan.norm import VARIANTS, normalization
 
 KINDS = ("resnet", "dcgan")

@@ -7,10 +7,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.functional._registration import without_autocast
-from wcgan.norm._base import WhiteningLayer
+from wcgan.functional._operators import within_transform, without_autocast
+from wcgan.norm._base import WhiteningLayer, as_one_node, is_stand_in
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels
 from wcgan.norm.unconditional import COLORINGS, INITS, check_choice, init_shared, register_parameters
+
+is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # PyTorch 2.6 has the latter only
 
 
 class ConditionalWhiteningColoring(WhiteningLayer):
@@ -117,8 +119,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             labels: indices `(N,)` within range, or weights of the classes `(N, n)`; None for all classes in order.
         """
         index = None
-        if labels is not None and not labels.is_floating_point() and self.classes <= labels.shape[0]:
-            labels, index = None, labels  # no more classes than samples: a slot for each class
+        if labels is not None and not labels.is_floating_point() and self._slot_for_each_class(labels.shape[0]):
+            labels, index = None, labels
 
         def pick(table: Tensor) -> Tensor:
             if labels is None:
@@ -138,13 +140,20 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             shift = shift + self.bias
         return weight, shift, index
 
+    def _slot_for_each_class(self, samples: int) -> bool:
+        """Whether each class has a slot, or each sample: whichever are fewer."""
+        # An exported program is for any number of samples, so that it cannot ask how many there are.
+        return not is_exporting() and self.classes <= samples
+
     def forward(self, x: Tensor, labels: Tensor, relu: bool = False) -> Tensor:
         """The batch, colored by label; with `relu`, what is negative replaced by 0, at no cost on a GPU."""
+        if is_stand_in(x):
+            return as_one_node(self, x, labels, relu)
         self._check_input(x)
         check_label_shape(labels, x.shape[0], self.classes)
         poison = None
         if not labels.is_floating_point():
-            if labels.is_cuda and not torch.compiler.is_compiling():
+            if labels.is_cuda and not torch.compiler.is_compiling() and not within_transform():
                 self._labels.raise_if_any(self.classes)
                 self._labels.send(labels, self.classes)
             labels, poison = check_labels(labels, self.classes)

@@ -9,7 +9,7 @@ host behind the batch, and the layer's next call raises the `ValueError`.
 import torch
 from torch import Tensor
 
-from wcgan.functional._registration import register
+from wcgan.functional._operators import register
 
 
 def _fake(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

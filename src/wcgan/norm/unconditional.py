@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from wcgan.functional._registration import without_autocast
-from wcgan.norm._base import WhiteningLayer
+from wcgan.functional._operators import without_autocast
+from wcgan.norm._base import WhiteningLayer, as_one_node, is_stand_in
 
 COLORINGS = ("full", "diagonal", "none")
 INITS = ("glorot", "identity")
@@ -75,6 +75,8 @@ class WhiteningColoring(WhiteningLayer):
 
     def forward(self, x: Tensor, relu: bool = False) -> Tensor:
         """The normalised batch; with `relu`, what is negative in it replaced by 0, at no cost on a GPU."""
+        if is_stand_in(x):
+            return as_one_node(self, x, relu)
         self._check_input(x)
         with without_autocast(x.device):
             return self._normalize(x, *self.coloring_slots(), relu=relu)

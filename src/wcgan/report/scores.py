@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wcgan.evaluate import plan_name_of
+from wcgan.evaluate.protocol import plan_name_of
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import is_number, number, percent, score_to_text
 from wcgan.report.read import Record, RunRecord, protocol_key

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from wcgan.norm._base import WhiteningLayer
-from wcgan.norm.conditional import ConditionalWhiteningColoring
+from wcgan.norm.conditional import ConditionalWhiteningColoring, mix
 from wcgan.norm.convert import replace_modules
 from wcgan.norm.fold.maps import FoldedMap
 from wcgan.norm.fold.neighbours import absorb_maps
@@ -128,7 +128,7 @@ def _constant(layer: WhiteningLayer) -> FoldedMap:
         return FoldedMap(*_map(layer, *layer.coloring_slots()[:2]), shared, ranks=layer._ranks).eval()
     assignment = normalize(layer.assignment, dim=1) if layer.normalize_assignment else layer.assignment
     matrix, offset = _map(layer, layer.dictionary, None)
-    offset = shared[1] + assignment @ offset
+    offset = shared[1] + mix(assignment, offset)
     if layer.class_bias is not None:
         offset = offset + layer.class_bias
     return FoldedMap(matrix, offset, shared, assignment, layer._ranks).eval()

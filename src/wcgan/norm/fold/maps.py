@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from wcgan.functional.affine import affine
+from wcgan.norm._base import NotScriptable, as_one_node, is_stand_in
 from wcgan.norm.conditional import mix
 from wcgan.norm.labels import check_label_shape, check_labels
 
 
-class FoldedMap(nn.Module):
+class FoldedMap(NotScriptable, nn.Module):
     """A layer at rest: `z = M x + b`, or `z = M_y x + b_y` by label, with constant M `(K, g, p, p)` and b `(K, d)`.
 
     Where labels are weights of the classes, they mix what the classes add to the map that all share. With `assignment`
@@ -68,6 +69,8 @@ class FoldedMap(nn.Module):
         return mix(labels, self.matrix - self.shared_matrix) + self.shared_matrix if weighted else self.matrix[labels]
 
     def forward(self, x: Tensor, labels: Tensor | bool | None = None, relu: bool = False) -> Tensor:
+        if is_stand_in(x):
+            return as_one_node(self, x, labels, relu)
         out = self._map(x, labels)
         return out.relu() if relu or labels is True else out
 
