@@ -93,7 +93,7 @@ class RunRecord:
 
     @property
     def iteration(self) -> int:
-        """The last iteration in the records."""
+        """How far it got."""
         return max((record["iteration"] for record in (*self.training, *self.evaluations, *self.events)), default=0)
 
     @property
