@@ -19,8 +19,10 @@ def load(path: str | Path, checkpoint: str = "last", device: str = "auto") -> "S
         ValueError: if that is not the folder of a run, or it has no such checkpoint.
 
     Example:
+        ```python
         generator = wcgan.load("runs/digits-cWC")
         images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        ```
     """
     try:
         from wcgan.runs.sampler import load_generator

@@ -19,6 +19,7 @@ from wcgan.report.scores import (
     score_to_label,
 )
 from wcgan.report.seed_groups import Group, Measured, measure, measure_best
+from wcgan.runs.status import RunStatus
 
 FACTS = ("Seeds", "Iterations", "Protocol", "Time", "Hardware", "Commit")
 EPOCH = "s / epoch"
@@ -105,7 +106,7 @@ class Entry:
 def _last_to_text(measured: Measured) -> str:
     """The figure, with its iteration if that is not the end of the run."""
     planned = max((run.planned or 0 for run in measured.runs), default=0)
-    early = any(run.status != "finished" for run in measured.runs)
+    early = any(run.status is not RunStatus.FINISHED for run in measured.runs)
     return f"{measured.text} {measured.where} of {number(planned)}" if early and planned else measured.text
 
 
@@ -294,7 +295,7 @@ def _seconds_per_epoch(runs: Sequence[RunRecord]) -> str:
 
 def progress_to_text(run: RunRecord) -> str:
     """How far a run got; unless it finished, of how many iterations, and its status."""
-    if run.status == "finished":
+    if run.status is RunStatus.FINISHED:
         return number(run.iteration)
     planned = f" of {number(run.planned)}" if run.planned is not None else ""
     return f"{number(run.iteration)}{planned}, {run.status}"

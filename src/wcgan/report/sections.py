@@ -25,6 +25,7 @@ from wcgan.report.scores import (
     score_to_label,
 )
 from wcgan.report.seed_groups import Group, Measured, PairTest, compare_pairs, flattened, measure
+from wcgan.runs.status import RunStatus
 
 LEVEL = 0.05
 TOO_FEW = "Too few seeds for a test, which needs two or more per config under one protocol."
@@ -163,7 +164,7 @@ def run_to_details(run: RunRecord, opened: bool) -> Markup:
 
 def _progress(run: RunRecord) -> str:
     """The planned iterations and the status; empty for a finished run."""
-    if run.status == "finished":
+    if run.status is RunStatus.FINISHED:
         return ""
     return run.status if run.planned is None else f"of {number(run.planned)}, {run.status}"
 
@@ -216,7 +217,7 @@ def groups_to_seeds(groups: Sequence[Group]) -> Markup:
 
 def _early(run: RunRecord) -> str:
     """The iteration of the last scores of a run; empty for a finished run."""
-    if run.status == "finished" or not run.evaluations:
+    if run.status is RunStatus.FINISHED or not run.evaluations:
         return ""
     return f"at {number(run.evaluations[-1]['iteration'])} of {number(run.planned)}"
 

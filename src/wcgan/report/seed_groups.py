@@ -15,6 +15,7 @@ from typing import Any
 from wcgan.report.numbers import number, score_to_text
 from wcgan.report.read import Record, RunRecord, protocol_key, score_key
 from wcgan.report.scores import Score, deviation_of, is_lower_better
+from wcgan.runs.status import RunStatus
 
 CONFIDENCE = 0.95
 # Settings that may differ between the runs of one group.
@@ -64,7 +65,7 @@ class Measured:
     @property
     def stopped(self) -> bool:
         """Whether a seed was stopped before its end; a run that diverged has ended."""
-        return any(run.status not in ("finished", "diverged") for run in self.runs)
+        return any(run.status not in (RunStatus.FINISHED, RunStatus.DIVERGED) for run in self.runs)
 
     @property
     def deviation(self) -> float | None:
@@ -182,7 +183,7 @@ def _columns(chosen: Sequence[tuple[RunRecord, Record]]) -> tuple[tuple[RunRecor
 
 def _last_iteration(run: RunRecord) -> int | None:
     """The end of a finished run, else its last evaluation."""
-    if run.status == "finished":
+    if run.status is RunStatus.FINISHED:
         return run.iteration
     return run.evaluations[-1]["iteration"] if run.evaluations else None
 
