@@ -4,7 +4,6 @@ import json
 import os
 import random
 
-import pytest
 from tests.attack.tally import quick_and_long
 from tests.mutations import mutated
 from tests.report.cases import write_run
