@@ -15,6 +15,10 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop at a broken image i
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run; train and write nothing.")]
 StopAt = Annotated[int | None, typer.Option("--stop-at", help="Stop at this iteration; --resume continues.")]
 
+AcceptConfig = Annotated[
+    bool, typer.Option("--accept-config", help="Resume although config.yaml was changed since the last checkpoint.")
+]
+
 
 @app.command(cls=Command, rich_help_panel=TRAIN)
 def train(
@@ -29,6 +33,7 @@ def train(
         int | None, typer.Option(help="Iterations between evaluations; 0 evaluates at the end only.")
     ] = None,
     stop_at: StopAt = None,
+    accept_config: AcceptConfig = False,
 ) -> None:
     """Train a GAN. Without a preset: on the digits that come with the package."""
     from wcgan import train as training
@@ -46,7 +51,10 @@ def train(
         for name, value in training.dry_run(config).items():
             say(f"{name:14} {value}")
         return
-    outcome = training.go_on(folder, stop_at) if own else training.start(config, folder, resume, stop_at)
+    if own:
+        outcome = training.go_on(folder, stop_at, accept_config)
+    else:
+        outcome = training.start(config, folder, resume, stop_at, accept_config)
     if _report_wanted("train", outcome, config.train.iterations, folder):
         say(f"report: {write_report([folder], folder / 'report.html')}")
 
@@ -65,6 +73,7 @@ def classify(
     strict: Strict = False,
     dry_run: DryRun = False,
     stop_at: StopAt = None,
+    accept_config: AcceptConfig = False,
 ) -> None:
     """Train a ResNet classifier. Without preset and data: on the digits that come with the package."""
     from wcgan import train as training
@@ -87,9 +96,9 @@ def classify(
         return
     folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if own is not None:
-        outcome = training.go_on_with_classifiers(own, stop_at)
+        outcome = training.go_on_with_classifiers(own, stop_at, accept_config)
     else:
-        outcome = training.start_classifiers(config, folder, seeds, resume, stop_at)
+        outcome = training.start_classifiers(config, folder, seeds, resume, stop_at, accept_config)
     if _report_wanted("classify", outcome, config.train.iterations, folder):
         runs = folder_to_runs(folder)
         say(f"report: {write_report(runs, folder / 'report.html')}")
