@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from wcgan.functional import covariance_to_whitening, moments, whiten
-from wcgan.functional.whitening import ZCA
+from wcgan.functional._factorisations import ZCA
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningLayer
 from wcgan.report.charts import HEIGHT, WIDTH, Series, series_to_svg, swatch

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from wcgan.evaluate import precision_recall as neighbourhoods
 from wcgan.evaluate.inception import import_torchvision
 from wcgan.evaluate.precision_recall import precision_recall
+from wcgan.evaluate.precision_recall import precision_recall as neighbourhoods
 
 
 def features(n, f=8, seed=0, shift=0.0, scale=1.0):

@@ -7,8 +7,8 @@ import torch.multiprocessing as multiprocessing
 from tests.evaluate.cases import Replay, plan, stripes
 
 from wcgan.core.processes import Rank
-from wcgan.evaluate import precision_recall as neighbourhoods
 from wcgan.evaluate.precision_recall import precision_recall
+from wcgan.evaluate.precision_recall import precision_recall as neighbourhoods
 from wcgan.evaluate.protocol import METRICS
 from wcgan.evaluate.score import evaluate_generator
 from wcgan.evaluate.small_classifier import ClassifierSettings

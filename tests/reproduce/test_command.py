@@ -11,8 +11,8 @@ from tests.reproduce.cases import ITERATIONS, everything, lines_of, tiny
 from tests.train.cases import different, last_tensors
 
 from wcgan.evaluate.inception import VARIABLE
+from wcgan.report import write_table
 from wcgan.report.numbers import number
-from wcgan.report.write_table import write_table
 from wcgan.reproduce.command import rebuild, reproduce
 from wcgan.reproduce.plan import plan_table
 from wcgan.runs.checkpoint import read_newest

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
-from wcgan.paper.listing import TABLES, discriminator_to_notation, generator_to_notation
+from wcgan.paper.listing import discriminator_to_notation, generator_to_notation
 from wcgan.paper.presets import PRESETS, preset
+from wcgan.paper.tables import TABLES
 from wcgan.reproduce.measurements import MEASUREMENTS, find_measurement
 from wcgan.reproduce.plan import plan_table
 from wcgan.train.gan import train

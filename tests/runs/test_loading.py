@@ -13,9 +13,9 @@ from tests.train.cases import tiny_config, tiny_data, tiny_run
 
 import wcgan
 from wcgan.runs.checkpoint import CheckpointError, read_checkpoint, section, write_checkpoint
+from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler, load_generator
 from wcgan.train.gan import train
-from wcgan.runs.folder import Run
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,9 @@ def test_a_run_without_a_checkpoint_is_said(tmp_path):
 
 @pytest.mark.parametrize("which", ["5", "worst", "../0000006", "²", "9" * 5000, "a\0b", ""])
 def test_a_checkpoint_that_is_not_there_is_said_with_those_that_are(trained, which):
-    with pytest.raises(CheckpointError, match=rf"has no checkpoint {re.escape(which)} .*; it has 0000004, 0000006, best"):
+    with pytest.raises(
+        CheckpointError, match=rf"has no checkpoint {re.escape(which)} .*; it has 0000004, 0000006, best"
+    ):
         wcgan.load(trained.folder, which)
 
 

@@ -222,7 +222,7 @@ def test_sigterm_ends_all_processes_with_a_checkpoint_of_the_last_iteration(fold
     found, last = read_newest(two / "checkpoints"), train_lines(two)[-1]["iteration"]
     assert found.damaged == ()
     assert found.facts["iteration"] == last
-    sentence = f"stopped at iteration {last}; go on with: wcgan train --resume --out {two}\n"
+    sentence = f"stopped at iteration {last}; continue with: wcgan train --resume --out {two}\n"
     assert said(folder, "two-hinge")[0] == [sentence, ""]
 
 

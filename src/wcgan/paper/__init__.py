@@ -1,7 +1,8 @@
 """The paper's tables with their figures, and a preset for every row."""
 
 from wcgan.paper.architectures import ARCHITECTURES
-from wcgan.paper.presets import CLASSIFIERS, DEFAULT, PRESETS, configure, configure_classifier, preset
+from wcgan.paper.classifier_presets import CLASSIFIERS
+from wcgan.paper.presets import DEFAULT, PRESETS, configure, configure_classifier, preset
 from wcgan.paper.tables import TABLES
 
 __all__ = [

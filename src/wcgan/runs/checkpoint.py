@@ -191,8 +191,8 @@ def find_checkpoint(run: Run, name: str) -> Checkpoint:
         if found.damaged:
             older = int(found.path.stem)
             raise CheckpointError(
-                f"the last checkpoint in {run.checkpoints} is damaged ({'; '.join(found.damaged)}): restore the file, or take "
-                f'the newest that is whole with --checkpoint {older} (in Python: checkpoint="{older}")'
+                f"the last checkpoint in {run.checkpoints} is damaged ({'; '.join(found.damaged)}): restore the file, "
+                f'or take the newest that is whole with --checkpoint {older} (in Python: checkpoint="{older}")'
             )
         return found
     stem = name.lstrip("0").zfill(7) if _NUMBER.fullmatch(name) else name
@@ -215,9 +215,7 @@ def iteration_of(found: Checkpoint | None) -> int:
 # From a checkpoint to what it belongs to
 
 
-def check_config(
-    found: Checkpoint, config: Any, *sections: str, advice: str = "put these settings back"
-) -> None:
+def check_config(found: Checkpoint, config: Any, *sections: str, advice: str = "put these settings back") -> None:
     """Raises a CheckpointError, which says what differs, for a config that is not the checkpoint's own.
 
     Args:

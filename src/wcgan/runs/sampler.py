@@ -30,8 +30,10 @@ class Sampler:
     """A generator in evaluation mode, which draws images from seeds.
 
     Example:
+        ```python
         generator = wcgan.load("runs/digits")
         images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        ```
     """
 
     def __init__(self, network: Generator, class_names: Sequence[str] = (), iteration: int | None = None) -> None:
