@@ -1,6 +1,7 @@
 """The folder of a run: it explains itself, and nothing in it runs code when read."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
@@ -95,7 +96,7 @@ def resumed_run(folder: Path, config: Any = None, kind: type = Config) -> tuple[
     """A folder to go on with, and its own config; a config that differs from it is refused."""
     run = Run(folder)
     own: Any = run.config(kind)
-    if config is not None and config != own:
+    if config is not None and replace(config, preset=own.preset) != own:  # a preset may have two names
         differences = _differences(config_to_dict(own), config_to_dict(config))
         raise ValueError(
             f"{folder} was begun with another config ({'; '.join(differences)}): "
