@@ -12,7 +12,7 @@ from tests.data.cases import random_images, save
 
 from wcgan.core import terminal as bars
 from wcgan.core import terminal as progress
-from wcgan.reproduce import command as board
+from wcgan.reproduce import display
 from wcgan.reproduce.plan import plan_table
 from wcgan.runs.sampler import shipped
 
@@ -100,7 +100,7 @@ def terminal(monkeypatch):
     def console(**options):
         return Console(file=written, force_terminal=True, width=200, color_system=None, **{**options, "stderr": False})
 
-    for module in (bars, board, progress):
+    for module in (bars, display, progress):
         monkeypatch.setattr(module, "Console", console)
     return written
 
@@ -114,7 +114,7 @@ def test_bars_and_boards_take_any_name(terminal, tmp_path, name):
         bar.show({f"loss/{name}": 1.0})
         bar.advance(1)
     plan = plan_table("ablation-WC", (), 1, 1.0, (), tmp_path)
-    with board.board_for(plan.runs, live=True) as show:
+    with display.display_runs(plan.runs, live=True) as show:
         show(plan.runs[0], "failed", f"because of {name}")
     text = terminal.getvalue()
     assert "owned\x07" not in text
@@ -129,7 +129,7 @@ def test_lines_in_place_of_bars_take_any_name(capsys, tmp_path, monkeypatch):
     for name in HOSTILE:
         with bars.progress_bars() as report:
             report(name, 1, 2)
-        with board.board_for(plan.runs, live=True) as show:
+        with display.display_runs(plan.runs, live=True) as show:
             show(plan.runs[0], "failed" if name == MARKUP else name, name)
         with progress.progress_for(10, visible=True) as lines:
             lines.say(name)

@@ -98,7 +98,7 @@ def compare(
 @app.command()
 def reproduce(
     table: Annotated[str | None, typer.Argument(help="A table's name or its place in the paper: table3.")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Name the tables, one a line.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the tables, one per line.")] = False,
     rows: Annotated[list[str] | None, typer.Option(help="Only these: preset, its last part, or a data set.")] = None,
     seeds: Annotated[int | None, typer.Option(help="3 for the seeds 0, 1 and 2.")] = None,
     scale: Annotated[float, typer.Option(help="Shorten every schedule by this factor.")] = 1.0,
@@ -106,14 +106,14 @@ def reproduce(
     folder: Annotated[Path | None, typer.Option("--out", help="Holds a folder for each table.")] = None,
     ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or a cluster's address.")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="Of each run on Ray: a share of a GPU.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; nothing is written.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; train and write nothing.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Time a few steps per row: hours and disk.")] = False,
     source: Annotated[Path | None, typer.Option("--from", help="Train nothing: write from the runs in here.")] = None,
 ) -> None:
     """Make a table of the paper, ours beside the paper's: run what is missing, skip what is done."""
     from wcgan.core.terminal import progress_bars
-    from wcgan.report.write_table import write_table
     from wcgan.reproduce import command, plan
-    from wcgan.reproduce.estimate_cost import estimate, estimates_to_lines
+    from wcgan.reproduce.estimate_cost import estimate_cost, estimates_to_lines
     from wcgan.reproduce.measurements import find_measurement, tables_to_lines
 
     if listing:
@@ -122,22 +122,25 @@ def reproduce(
         return
     if table is not None and (measurement := find_measurement(table)) is not None:
         where = source or folder or plan.default_folder(scale)
-        measurement.make(where, settings or (), dry_run, say)
+        measurement.make(where, settings or (), dry_run or estimate, say)
         return
     if source is not None:
-        for key, page in command.rebuild(source, table, write_table, rows or ()).items():
+        for key, page in command.rebuild(source, table, rows or ()).items():
             say(f"{key}: {page}")
         return
     if table is None:
         raise ValueError("name a table: `wcgan reproduce --list` lists them")
     planned = plan.plan_table(table, rows or (), seeds, scale, settings or (), folder)
-    if dry_run:
-        with progress_bars() as progress:
-            estimates, notes = estimate(planned, progress)
-        for line in estimates_to_lines(estimates, notes):
+    if dry_run or estimate:
+        previews = command.preview(planned)
+        lines = command.preview_to_lines(previews)
+        if estimate:
+            with progress_bars() as progress:
+                lines = estimates_to_lines(*estimate_cost(planned, progress))
+        for line in lines:
             say(line)
-        raise typer.Exit(command.INCOMPLETE if any(each.missing for each in estimates) else 0)
-    result = command.reproduce(planned, write_table, ray, gpus_per_run)
+        raise typer.Exit(command.INCOMPLETE if any(row.missing for row in previews) else 0)
+    result = command.reproduce(planned, ray, gpus_per_run)
     for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
         say(line)
     if result.stopped_by is not None:

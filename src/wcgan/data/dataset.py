@@ -14,7 +14,7 @@ from wcgan.data.arrays import arrays_to_recipe, load_digits
 from wcgan.data.folder import folder_splits, folder_to_recipe
 from wcgan.data.imagenet import imagenet_to_recipe
 from wcgan.data.pack import Pack, open_or_write
-from wcgan.data.sources import SOURCES, data_folder
+from wcgan.data.sources import SOURCES, Source, data_folder
 
 _log = logging.getLogger(__name__)
 _NAMED_WHEN_SKIPPED = 5
@@ -76,6 +76,18 @@ def describe(folder: str | os.PathLike[str] | None = None) -> list[Status]:
         present = where is not None if source.folders else find_spec("sklearn") is not None
         listed.append(Status(source.name, present, source.what, source.how_to_get(root), where))
     return listed
+
+
+def check_present(name_or_folder: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> None:
+    """Check that a named dataset or a folder of images exists, without reading or writing any file.
+
+    Raises:
+        FileNotFoundError: if it does not exist, with the way to get it.
+    """
+    if name_or_folder not in SOURCES:
+        _image_folder(name_or_folder)
+    elif SOURCES[str(name_or_folder)].folders:  # the digits have none: they come with scikit-learn
+        _find_named(SOURCES[str(name_or_folder)], data_folder(folder))
 
 
 def load(
@@ -156,13 +168,18 @@ def _load_named(
     resolution, channels = resolution or source.resolution, channels or source.channels
     if name == "digits":
         return load_digits(split, resolution, channels)
-    where = source.find(root)
-    if where is None:
-        looked = ", ".join(source.folders)
-        raise FileNotFoundError(f"{name} is not in {root} (looked for {looked}); {source.how_to_get(root)}")
+    where = _find_named(source, root)
     to_recipe = imagenet_to_recipe if "imagenet" in name else arrays_to_recipe
     recipe = to_recipe(source, where, split, resolution, channels, verify)
     return open_or_write(recipe, f"{name}-{split}", strict, progress)
+
+
+def _find_named(source: Source, root: Path) -> Path:
+    where = source.find(root)
+    if where is None:
+        looked = ", ".join(source.folders)
+        raise FileNotFoundError(f"{source.name} is not in {root} (looked for {looked}); {source.how_to_get(root)}")
+    return where
 
 
 def _image_folder(folder: str | os.PathLike[str]) -> Path:
