@@ -1,4 +1,4 @@
-"""A name or a folder -> uint8 images and labels, packed once and memory-mapped from then on."""
+"""Load a named dataset or a folder of images as uint8 tensors, decoded once and memory-mapped afterwards."""
 
 from importlib.util import find_spec
 

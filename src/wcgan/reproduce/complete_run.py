@@ -12,9 +12,9 @@ from typing import Any
 
 from wcgan.core.files import locked
 from wcgan.evaluate.command import EvaluationConfig, evaluate
-from wcgan.evaluate.image_sets import load_set
+from wcgan.evaluate.image_sets import load_image_set
 from wcgan.evaluate.inception import VARIABLE, load_inception
-from wcgan.evaluate.protocol import PROTOCOLS, Protocol, find_protocol, plan_name_of
+from wcgan.evaluate.protocol import PROTOCOLS, Protocol, facts_to_name, find_protocol
 from wcgan.reproduce.plan import PlannedRun, Reproduction, start_run
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import ClassifyConfig, Config
@@ -124,7 +124,7 @@ def _fits(facts: Record, metric: str, protocol: Protocol, images: int) -> bool:
     """
     if facts["reference"]["of"] < (protocol.reference or 0):
         return images == facts.get("scored_by_IS" if metric == "is" else "generated")
-    return plan_name_of(metric, facts["name"]) == protocol.name
+    return facts_to_name(metric, facts) == protocol.name
 
 
 def _figures_to_words(lines: Sequence[Record]) -> str:
@@ -232,7 +232,7 @@ def _measure(run: Run, protocol: str, metrics: tuple[str, ...], scorer: Scorer) 
 def images_if_too_few(config: Config, protocol: str) -> int | None:
     """The number used during training if there are fewer real images than the protocol asks for, else None."""
     wanted, generator = find_protocol(protocol), config.generator
-    reference = load_set(
+    reference = load_image_set(
         config.data.reference_name, wanted.split, config.data.folder, generator.resolution, generator.channels
     )
     return config.train.evaluate_images if len(reference) < (wanted.reference or 0) else None
