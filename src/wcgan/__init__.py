@@ -1,4 +1,7 @@
-"""Whitening and coloring batch transforms, as drop-in PyTorch layers."""
+"""Whitening and coloring layers for PyTorch, drop-in replacements for batch normalisation.
+
+The layers are in `wcgan.norm`, their maths in `wcgan.functional`, GAN networks in `wcgan.nets`.
+"""
 
 from wcgan import functional
 from wcgan._load import load
@@ -13,6 +16,7 @@ from wcgan.norm import (
     fold,
     freeze_statistics,
     normalization,
+    update_statistics,
 )
 
 __all__ = [
@@ -28,4 +32,5 @@ __all__ = [
     "functional",
     "load",
     "normalization",
+    "update_statistics",
 ]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.benchmarks.scripts import load_script
 
-from wcgan.functional import _gpu
+from wcgan.functional import _operators
 
 curves = load_script("curves")
 TINY = ["data.name=digits", "train.device=cpu", "train.batch=4", "train.generator_batch=4", "train.critic_steps=1"]
@@ -55,14 +55,14 @@ def test_runs_differ_in_passes_and_seed_as_they_say(monkeypatch, tmp_path):
     seen, train = [], curves.train
 
     def spy(config, *rest):
-        seen.append((_gpu._state["kernels"], config.train.seed, config.train.iterations))
+        seen.append((_operators._state["kernels"], config.train.seed, config.train.iterations))
         return train(config, *rest)
 
     monkeypatch.setattr(curves, "train", spy)
     settings = [part for setting in TINY for part in ("--set", setting)]
     curves.main(["--iterations", "20", "--out", str(tmp_path / "curves.json"), *settings])
     assert seen == [(True, 0, 20), (False, 0, 20), (False, 1, 20)]
-    assert _gpu._state["kernels"]
+    assert _operators._state["kernels"]
     report = json.loads((tmp_path / "curves.json").read_text())
     assert list(report["runs"]) == list(curves.RUNS)
     assert all(torch.tensor(r["losses"]["loss/generator"]).isfinite().all() for r in report["runs"].values())

@@ -5,8 +5,9 @@ import torch
 from tests.kernels.cases import make_batch
 
 from wcgan.functional import plain_passes
-from wcgan.functional._gpu import cholesky_for
-from wcgan.functional.whitening import RETRY_SHRINKAGE, factorise, shrink
+from wcgan.functional._factorisations import RETRY_SHRINKAGE, shrink
+from wcgan.functional._operators import cholesky_for
+from wcgan.functional.whitening import factorise
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -94,6 +95,15 @@ def test_a_channel_without_variance_is_retried_as_by_the_library(d):
     w, plain = factorise_both(covariance, 0.0)
     assert w.retry.item() == pytest.approx(RETRY_SHRINKAGE[1])
     assert_as_good(covariance, w, plain, 0.0)
+
+
+@pytest.mark.parametrize("d", [1, 33, 512])
+def test_a_matrix_of_zeros_is_retried_as_by_the_library(d):
+    covariance = torch.zeros(2, d, d, device=DEVICE)
+    w, plain = factorise_both(covariance, 0.0)
+    assert torch.equal(w.retry, plain.retry)
+    assert w.retry[0].item() == pytest.approx(RETRY_SHRINKAGE[1])
+    torch.testing.assert_close(w.matrix, plain.matrix)
 
 
 @pytest.mark.parametrize("d", [3, 64, 512])

@@ -5,7 +5,7 @@ import torch
 from tests.kernels.cases import check_eigen, make_symmetric
 
 from wcgan.functional import covariance_to_whitening, plain_passes
-from wcgan.functional._gpu import jacobi_for
+from wcgan.functional._operators import jacobi_for
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 jacobi = pytest.importorskip("wcgan.kernels.jacobi", reason="Triton is not installed")

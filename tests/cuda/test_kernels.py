@@ -9,7 +9,7 @@ from tests.kernels.cases import LAYOUTS, check_cross, check_mapped, check_maps, 
 
 import wcgan
 from wcgan.functional import plain_passes, whiten_color_parts
-from wcgan.functional._gpu import kernels_for
+from wcgan.functional._operators import kernels_for
 from wcgan.functional.whitening import factorise
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")

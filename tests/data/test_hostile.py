@@ -12,14 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.cases import (
-    cycling_labels,
-    random_images,
-    save,
-    write_imagenet,
-    write_mnist,
-    write_tiny_imagenet,
-)
+from tests.data.cases import cycling_labels, random_images, save, write_imagenet, write_mnist, write_tiny_imagenet
 from tests.mutations import mutated
 
 from wcgan.data import formats, load

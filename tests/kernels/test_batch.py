@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 FOLDER = Path(__file__).parent
+NEWER = {"tf32": "tf32", "ieee": "tf32x3"}  # PyTorch's setting -> Triton's
 
 
 def test_interpreted_kernels_compute_what_the_plain_passes_do():
@@ -21,3 +23,20 @@ def test_interpreted_kernels_compute_what_the_plain_passes_do():
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.search(r"\d{2} passed", result.stdout)
     assert "skipped" not in result.stdout
+
+
+def test_the_precision_of_float32_products_follows_either_of_pytorchs_settings():
+    """In a process of its own: once the newer setting has been used, PyTorch refuses to read the older one."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    settings = {
+        "torch.backends.cuda.matmul.allow_tf32 = True": "tf32",
+        "torch.backends.cuda.matmul.allow_tf32 = False": "tf32x3",
+        "torch.set_float32_matmul_precision('high')": "tf32",
+        "torch.set_float32_matmul_precision('highest')": "tf32x3",
+    }
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        settings |= {f"torch.backends.cuda.matmul.fp32_precision = '{p}'": s for p, s in NEWER.items()}
+    lines = [f"{setting}; print(_precision(torch.ones(1)))" for setting in settings]
+    code = "\n".join(["import torch", "from wcgan.kernels.batch import _precision", *lines])
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == list(settings.values())

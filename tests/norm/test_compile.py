@@ -4,10 +4,26 @@ import copy
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, EXACT, VARIANTS, assert_unchanged, gradients, make_inputs, make_layer, snapshot
+from tests.norm.cases import (
+    CHANNELS,
+    CONDITIONAL,
+    EXACT,
+    PATHS,
+    assert_unchanged,
+    gradients,
+    make_inputs,
+    make_layer,
+    snapshot,
+)
 from torch import nn
 
 import wcgan
+
+# PyTorch 2.6, of its own constants.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node with no underlying:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Node .* does not reference an nn.Module:UserWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +45,7 @@ def compare(eager, compiled, layer, seed, **tolerance):
     torch.testing.assert_close(*results, **tolerance)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_compiled_layer_trains_and_evaluates_as_the_eager_one(name):
     eager = make_layer(name, momentum=0.3)
     layer = copy.deepcopy(eager)
@@ -173,6 +189,20 @@ def test_an_exported_folded_layer_holds_standard_operators_only(name):
     program = torch.export.export(folded, inputs)
     assert all(name.startswith("aten.") for name in operators(program))
     torch.testing.assert_close(program.module()(*inputs), folded(*inputs), **EXACT)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("name", PATHS)
+def test_an_exported_layer_takes_batches_of_any_size(name, training):
+    options = {"classes": 7} if name in CONDITIONAL else {}  # more than samples, or fewer
+    layer = make_layer(name, track_running_stats=not training, **options).train(training)
+    batch = torch.export.Dim("batch")
+    shapes = {"x": {0: batch}, **({"labels": {0: batch}} if options else {})}
+    example = [tensor.contiguous() for tensor in make_inputs(layer, 5, CHANNELS, 3, 2)]
+    program = torch.export.export(layer, tuple(example), dynamic_shapes=shapes)
+    for samples in (2, 5, 31):
+        inputs = make_inputs(layer, samples, CHANNELS, 3, 2, seed=samples)
+        torch.testing.assert_close(program.module()(*inputs), layer(*inputs), **EXACT)
 
 
 def test_an_exported_network_takes_batches_of_any_size():

@@ -1,25 +1,27 @@
 """The inference matrix: factorised once, and again when the running covariance has changed."""
 
+import copy
+
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, EXACT, make_batch, make_inputs, make_layer
+from tests.norm.cases import CHANNELS, EXACT, WHITENED_PATHS, make_batch, make_inputs, make_layer
 from torch.optim.swa_utils import AveragedModel
 
 import wcgan
-import wcgan.norm._base
+import wcgan.norm._running
 
 
 @pytest.fixture
 def factorisations(monkeypatch):
     """A list that grows by one at each factorisation of running statistics."""
     calls = []
-    original = wcgan.norm._base.factorise
+    original = wcgan.norm._running.factorise
 
     def counted(*args):
         calls.append(args)
         return original(*args)
 
-    monkeypatch.setattr(wcgan.norm._base, "factorise", counted)
+    monkeypatch.setattr(wcgan.norm._running, "factorise", counted)
     return calls
 
 
@@ -44,7 +46,7 @@ def test_evaluation_factorises_once(factorisations):
     layer(x)
     factorisations.clear()
     for _ in range(3):
-        layer.eval()(x)
+        layer(x)
     assert factorisations == []
 
 
@@ -72,6 +74,20 @@ def one_entry(layer):
 
 def a_new_tensor(layer):
     layer.running_covariance = layer.running_covariance * 4
+
+
+def other_memory(layer):
+    layer.running_covariance.data = layer.running_covariance.data * 4
+
+
+def through_data_and_evaluation_again(layer):
+    layer.running_covariance.data.mul_(4)
+    layer.eval()
+
+
+def through_numpy_and_evaluation_again(layer):
+    layer.running_covariance.numpy()[:] *= 4
+    layer.eval()
 
 
 def a_training_batch(layer):
@@ -108,6 +124,9 @@ CHANGES = [
     through_detach,
     one_entry,
     a_new_tensor,
+    other_memory,
+    through_data_and_evaluation_again,
+    through_numpy_and_evaluation_again,
     a_training_batch,
     a_training_batch_by_flag,
     a_loaded_state,
@@ -149,12 +168,92 @@ def test_another_type_makes_the_inference_matrix_anew():
     assert_fresh(layer)
 
 
-def test_a_layer_made_without_storage_evaluates_once_it_has_a_state():
-    source = trained()
-    layer = make_layer("WC", dtype=torch.float64)
-    with torch.device("meta"):
-        empty = wcgan.WhiteningColoring2d(CHANNELS, dtype=torch.float64)
-    empty.to_empty(device="cpu").load_state_dict(source.state_dict())
-    layer.load_state_dict(source.state_dict())
+def second(layer):
+    return "running_var" if layer.whitening == "standardize" else "running_covariance"
+
+
+@pytest.mark.parametrize("name", WHITENED_PATHS)
+def test_functional_call_with_another_covariance_uses_it_and_leaves_the_layer_alone(name):
+    layer = trained(name)
+    inputs = make_inputs(layer, 5, CHANNELS, 2, 2, seed=5)
+    expected, key = layer(*inputs), second(layer)
+    for scale in range(2, 40):  # each new tensor likely where the last one was
+        out = torch.func.functional_call(layer, {key: getattr(layer, key) * scale}, inputs)
+        fresh = copy.deepcopy(layer)
+        getattr(fresh, key).mul_(scale)
+        assert torch.equal(out, fresh(*inputs))
+        assert torch.equal(layer(*inputs), expected)
+
+
+def test_what_changes_no_statistics_between_a_pass_and_its_gradient_does_no_harm():
+    layer = trained()
     x = make_batch(5, CHANNELS, 2, 2)
-    assert torch.equal(empty.eval()(x), layer.eval()(x))
+    out = layer(x)
+    torch.func.functional_call(layer, {"running_covariance": layer.running_covariance * 3}, (x,))
+    layer.eval().to("cpu")
+    out.sum().backward()
+    assert layer.weight.grad.isfinite().all()
+
+
+def test_a_changed_matrix_is_not_used_for_the_gradient_of_an_earlier_pass():
+    layer = trained()
+    out = layer(make_batch(5, CHANNELS, 2, 2))
+    layer.running_covariance.mul_(4)
+    layer.eval()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_the_gradient_of_a_covariance_that_was_handed_over_is_that_of_the_formula():
+    layer = trained()
+    x = make_batch(5, CHANNELS, 2, 2)
+
+    def call(covariance):
+        return torch.func.functional_call(layer, {"running_covariance": covariance}, (x,))
+
+    assert torch.autograd.gradcheck(call, layer.running_covariance.clone().requires_grad_())
+
+
+@pytest.mark.parametrize("updates", range(6))
+def test_a_copy_with_as_many_changes_as_its_original_is_not_taken_for_it(updates):
+    layer = trained()
+    layer(make_batch(5, CHANNELS, 2, 2))
+    twin = copy.deepcopy(layer)
+    twin.training = True  # by flag: no `eval()` afterwards to make the matrix anew
+    for seed in range(updates):
+        twin(make_batch(5, CHANNELS, 2, 2, seed=seed) * 3)
+    twin.training = False
+    assert_fresh(twin)
+
+
+@pytest.mark.parametrize(("name", "value"), [("eps", 0.1), ("iterations", 1)])
+def test_the_inference_matrix_follows_a_change_of_the_options(name, value):
+    layer = trained("IterNorm")
+    inputs = make_inputs(layer, 5, CHANNELS, 2, 2)
+    before = layer(*inputs)
+    setattr(layer, name, value)
+    fresh = copy.deepcopy(layer)
+    assert not torch.allclose(layer(*inputs), before)
+    assert torch.equal(layer(*inputs), fresh.eval()(*inputs))
+
+
+@pytest.mark.parametrize("name", ["WC", "BN", "cWC"])
+def test_a_compiled_function_uses_the_covariance_that_it_is_handed(name):
+    layer = trained(name)
+    inputs, key = make_inputs(layer, 5, CHANNELS, 2, 2), second(layer)
+
+    def call(covariance):
+        return torch.func.functional_call(layer, {key: covariance}, inputs)
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for scale in (3, 5, 1):
+        covariance = getattr(layer, key) * scale
+        torch.testing.assert_close(compiled(covariance), call(covariance), **EXACT)
+
+
+def test_a_layer_put_into_evaluation_in_inference_mode_can_be_differentiated():
+    layer = make_layer("WC")
+    with torch.inference_mode():
+        layer.eval()
+    layer(make_batch(5, CHANNELS, 2, 2)).sum().backward()
+    assert layer.weight.grad.isfinite().all()

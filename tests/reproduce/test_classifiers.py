@@ -95,7 +95,7 @@ def test_the_seeds_of_the_command_count_where_they_are_copied_to(plan, pictures,
 def test_a_stopped_run_of_a_table_goes_on(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     start_classifiers(run.config, run.folder, stop_at=4)
-    assert run_to_summary(run, SCORER).state == "begun"
+    assert run_to_summary(run, SCORER).state == "stopped"
     assert complete_run(run).state == "done"
     assert [line["what"] for line in lines_of(run.folder, "event")][-2:] == ["resumed", "finished"]
 
@@ -113,7 +113,7 @@ def test_a_gans_run_in_a_classifiers_place_is_refused(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     run.folder.mkdir(parents=True)
     (run.folder / "config.yaml").write_text("train:\n  iterations: 6\n")
-    with pytest.raises(ValueError, match="holds a GAN, and a classifier is wanted here"):
+    with pytest.raises(ValueError, match="is the run of a GAN, and that of a classifier is needed here"):
         plan("cifar10/ResNet-32 WC", seeds=1)
 
 

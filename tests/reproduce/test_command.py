@@ -217,7 +217,7 @@ def test_a_signal_ends_at_a_checkpoint_and_the_same_call_goes_on(whole, tmp_path
     stopped = read_newest(run_of(tmp_path, "digits-BN").checkpoints).facts["iteration"]
     assert result.problems == (
         f"digits/BN, seed 0: stopped at iteration {stopped}",
-        "digits/cWC, seed 0: not begun",
+        "digits/cWC, seed 0: not started",
     )
     assert 0 < stopped < 3000
     assert all(path.is_file() for path in result.files.values())

@@ -1,9 +1,9 @@
-"""The maths of the layers, without state: pure functions, differentiable twice."""
+"""Pure functions behind the layers: no state, differentiable twice."""
 
-from wcgan.functional._gpu import plain_passes
-from wcgan.functional.affine import affine
+from wcgan.functional._operators import plain_passes
+from wcgan.functional.affine import affine, compose
 from wcgan.functional.moments import moments
-from wcgan.functional.normalize import Statistics, compose, whiten, whiten_color
+from wcgan.functional.normalize import Statistics, whiten, whiten_color
 from wcgan.functional.parts import whiten_color_parts
 from wcgan.functional.whitening import covariance_to_whitening
 

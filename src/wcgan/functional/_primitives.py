@@ -1,4 +1,4 @@
-"""The passes as differentiable operators, closed under differentiation: the gradient of each is made of the others."""
+"""The passes as differentiable operators. The gradient of each is made of the others, so any order can be taken."""
 
 from typing import Optional
 
@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from wcgan.functional import _passes
+from wcgan.functional._operators import register, register_gradient
 from wcgan.functional._passes import compute_dtype
-from wcgan.functional._registration import register, register_gradient
 
 
 def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
@@ -18,7 +18,7 @@ def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
 
 @register("moments", fake=_fake_moments)
 def batch_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Mean `(d,)` and covariance `(g, p, p)` of a batch, in one read."""
+    """Mean `(d,)` and covariance `(g, p, p)` of a batch, in one pass."""
     count, mean, scatter = _passes.moments_pass(x, groups)
     return mean, scatter / (count - 1)
 
@@ -69,7 +69,7 @@ def _fake_cross(z, x, mean, index, slots, groups, p) -> tuple[Tensor, Tensor]:
 def cross_batches(
     z: Tensor, x: Tensor, mean: Optional[Tensor], index: Optional[Tensor], slots: int, groups: int, p: int
 ) -> tuple[Tensor, Tensor]:
-    """`sum z_n (x_n - mean)^T` of each slot, `(K, g, p, p)`, and `sum z_n`, `(K, d)`, in one read."""
+    """`sum z_n (x_n - mean)^T` of each slot, `(K, g, p, p)`, and `sum z_n`, `(K, d)`, in one pass."""
     return _passes.cross_pass(z, x, mean, (slots, groups, p), index)
 
 
@@ -92,19 +92,19 @@ register_gradient(cross_batches, _cross_backward, _cross_context)
 def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
     """`matrix_k^T v_k` for a map `(K, g, p, p)` and vectors `(K, d)` -> `(K, d)`."""
     slots, groups, p, _ = matrix.shape
-    return (matrix.mT @ vectors.view(slots, groups, p, 1)).reshape(slots, groups * p)
+    return (matrix.mT @ vectors.reshape(slots, groups, p, 1)).reshape(slots, groups * p)
 
 
 @register("all_reduce", fake=lambda values, group: torch.empty_like(values))
 def all_reduce(values: Tensor, group: str) -> Tensor:
-    """The sum over the ranks of a process group, given by its name. Its gradient is the same sum."""
+    """The sum over the ranks of a process group, given by name. Its gradient is the same sum."""
     total = values.clone()
     dist.all_reduce(total, group=resolve_group(group))
     return total
 
 
 def resolve_group(name: str) -> dist.ProcessGroup:
-    """A process group by its name, which unlike the group itself can be an operator's argument, copied and pickled."""
+    """Name -> process group. Unlike the group, its name can be copied, pickled and passed to an operator."""
     from torch.distributed.distributed_c10d import _resolve_process_group
 
     return _resolve_process_group(name)  # type: ignore[arg-type]

@@ -1,15 +1,19 @@
-"""Several batches in one: equal consecutive parts, each whitened with statistics of its own."""
+"""A batch as equal consecutive parts, each normalised with its own statistics: whitening, and batch normalisation.
+
+The layers call these functions in training; without `sub_batches` the whole batch is one part.
+"""
 
 from typing import Optional
 
 import torch
 from torch import Tensor
+from torch.nn.functional import batch_norm
 
 from wcgan.functional import _passes
-from wcgan.functional._gpu import kernels_for
-from wcgan.functional._registration import register
-from wcgan.functional.normalize import Statistics, corrected, whiten_color
-from wcgan.functional.whitening import KINDS
+from wcgan.functional._factorisations import FACTORISATIONS
+from wcgan.functional._operators import kernels_for, register, transformed
+from wcgan.functional._passes import compute_dtype
+from wcgan.functional.normalize import Statistics, biased_if_standardize, whiten_color
 
 
 def whiten_color_parts(
@@ -26,16 +30,18 @@ def whiten_color_parts(
     group: str = "",
     relu: bool = False,
 ) -> tuple[Tensor, list[Statistics]]:
-    """`whiten_color` of equal consecutive parts of a batch, each with its own statistics.
+    r"""Applies `whiten_color` to equal consecutive parts of a batch, each with its own statistics.
 
-    On a GPU, and without gradients, all parts go through each step at once: as many factorisations side by side.
+    .. math:: z_n = C_{k(n)} W_{j(n)} (x_n - \mu_{j(n)}) + b_{k(n)}, \qquad j(n) \text{ the part of sample } n
+
+    On a GPU and without gradients, all parts are processed together, in as many kernel launches as one part needs.
 
     Args:
-        x: `(N, d, ...)`, N a multiple of `parts`.
+        x: as in `whiten_color`; N must be a multiple of `parts`.
         color: as in `whiten_color`.
         shift: as in `whiten_color`.
         index: as in `whiten_color`.
-        parts: how many.
+        parts: number of parts.
         whitening: as in `whiten_color`.
         groups: as in `whiten_color`.
         eps: as in `whiten_color`.
@@ -44,7 +50,10 @@ def whiten_color_parts(
         relu: as in `whiten_color`.
 
     Returns:
-        z like `x`, and the `Statistics` of each part.
+        z, a tensor like `x`, and the `Statistics` of each part.
+
+    Shape:
+        As in `whiten_color`.
 
     Example:
         >>> import torch, wcgan
@@ -55,7 +64,7 @@ def whiten_color_parts(
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
     arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
-    if parts == 1 or torch.is_grad_enabled():
+    if parts == 1 or torch.is_grad_enabled() or transformed():
         outs, statistics = _one_after_another(*arguments)
         return outs[0] if parts == 1 else torch.cat(outs), statistics
     out, mean, covariance, retry = _whiten_color_parts(*arguments)
@@ -65,7 +74,7 @@ def whiten_color_parts(
 def _one_after_another(
     x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu
 ) -> tuple[list[Tensor], list[Statistics]]:
-    """`whiten_color` of each part."""
+    """`whiten_color` of each part in a loop."""
     options = {"whitening": whitening, "groups": groups, "eps": eps, "iterations": iterations, "group": group}
     results = [whiten_color(*part, **options, relu=relu) for part in _cut(x, color, shift, index, parts)]
     return [out for out, _ in results], [statistics for _, statistics in results]
@@ -74,7 +83,7 @@ def _one_after_another(
 def _cut(
     x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, parts: int
 ) -> list[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
-    """The arguments of each part; a coloring for each sample is cut as the samples are."""
+    """The arguments of each part. A coloring per sample is cut like the samples."""
     if parts == 1:
         return [(x, color, shift, index)]
     own = index is None and color is not None and color.shape[0] == x.shape[0] > 1
@@ -122,7 +131,8 @@ def _whiten_color_parts(
     mean, scatter = kernels.moments(positions, parts)
     count = x.numel() // d // parts
     covariance = _passes.full_to_blocks(scatter, groups) / (count - 1)
-    w = KINDS[whitening].factorise(corrected(covariance, whitening, count).flatten(0, 1), eps, iterations)
+    sigma = biased_if_standardize(covariance, whitening, count).flatten(0, 1)  # (parts g, p, p)
+    w = FACTORISATIONS[whitening].factorise(sigma, eps, iterations)
     matrix = _passes.blocks_to_full(w.matrix.unflatten(0, (parts, groups))).unsqueeze(1)
     if color is not None:
         matrix = color @ matrix if color.dim() == 3 else color.unsqueeze(2) * matrix
@@ -133,3 +143,38 @@ def _whiten_color_parts(
     out = torch.empty_like(x)
     kernels.apply_maps(_passes.as_positions(out), offset, [(positions, mapping, mean)], slot, relu)
     return out, mean, covariance, w.retry.unflatten(0, (parts, groups))
+
+
+def batch_norm_parts(
+    x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, eps: float, parts: int
+) -> tuple[Tensor, list[Statistics]]:
+    """`whiten_color_parts` for standardisation with diagonal colorings, on PyTorch's own batch normalisation.
+
+    Args:
+        x: `(N, d, ...)`, N a multiple of `parts`.
+        color: diagonal matrices `(K, d)`, or None.
+        shift: `(K, d)`, or None.
+        index: `(N,)`, the slot of each sample; None if K is 1 (shared) or N (one per sample).
+        eps: added to the variance.
+        parts: number of parts.
+
+    Returns:
+        A tensor like `x`, and the `Statistics` of each part.
+    """
+    d, dtype = x.shape[1], compute_dtype(x)
+    shared = color is not None and color.shape[0] == 1
+    scale, bias = (t[0].to(dtype) if shared and t is not None else None for t in (color, shift))
+    outs, statistics = [], []
+    for part in (
+        x.chunk(parts) if parts > 1 else (x,)
+    ):  # chunk needs a fixed batch size, which an exported program has not
+        mean, variance = torch.zeros(d, dtype=dtype, device=x.device), torch.zeros(d, dtype=dtype, device=x.device)
+        outs.append(batch_norm(part, mean, variance, scale, bias, training=True, momentum=1.0, eps=eps))  # fills both
+        statistics.append(Statistics(mean, variance.view(d, 1, 1), mean.new_zeros(d)))
+    out = torch.cat(outs) if parts > 1 else outs[0]
+    if color is None or shift is None or shared:
+        return out, statistics
+    if index is not None:
+        color, shift = color.index_select(0, index), shift.index_select(0, index)
+    shape = (*color.shape, *[1] * (x.dim() - 2))
+    return torch.addcmul(shift.view(shape), out, color.view(shape)).to(x.dtype), statistics

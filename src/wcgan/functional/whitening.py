@@ -1,66 +1,43 @@
-"""Covariance -> whitening matrix: the small, d x d half of the layer, with closed-form derivatives.
+"""Covariance -> whitening matrix, the d x d half of the layer: argument checks and the operator.
 
-Each kind is a pair of functions. The first turns covariances `(g, p, p)` into whitening matrices; the second carries a
-gradient back using matrix products with what the first one returned, never another factorisation. The second is made of
-differentiable operations, so it can be differentiated again.
+The factorisations themselves are in `_factorisations`.
 """
-
-from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from wcgan.functional._gpu import cholesky_for, jacobi_for
-from wcgan.functional._registration import register, register_gradient
-
-# Where a covariance cannot be factorised, it is shrunk towards (trace / d) I by the first of these that suffices.
-# The last leaves a multiple of the identity, which always factorises.
-RETRY_SHRINKAGE = (0.0, 1e-4, 1e-2, 1.0)
-
-
-class Whitening(NamedTuple):
-    """What a factorisation returns.
-
-    Attributes:
-        matrix: `(g, p, p)`, the whitening matrices W.
-        retry: `(g,)`, the shrinkage that was added after a failure; 0 where the first attempt succeeded.
-        roots: `(g, p)`, square roots of the eigenvalues (zca; empty otherwise).
-        vectors: `(g, p, p)`, eigenvectors in columns (zca; empty otherwise).
-    """
-
-    matrix: Tensor
-    retry: Tensor
-    roots: Tensor
-    vectors: Tensor
-
-
-class Kind(NamedTuple):
-    """A way to whiten: `factorise(covariance, eps, iterations)` and its derivative `pull_back`."""
-
-    factorise: Callable[[Tensor, float, int], Whitening]
-    pull_back: Callable[[Tensor, Whitening, Tensor, float, int], Tensor]
+from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening, symmetric
+from wcgan.functional._operators import register, register_gradient, transformed
 
 
 def covariance_to_whitening(
     covariance: Tensor, whitening: str = "cholesky", eps: float = 1e-3, iterations: int = 5
 ) -> Tensor:
-    r"""The whitening matrix of a covariance, after shrinkage.
+    r"""Computes the whitening matrix W of a covariance, after shrinkage.
 
     .. math:: W \Sigma W^\top = I, \qquad \Sigma = (1-\epsilon)\hat\Sigma + \epsilon I
 
+    A covariance that cannot be factorised is shrunk further until it can.
+
     Args:
-        covariance: symmetric positive semi-definite matrices, `(..., d, d)`; only the symmetric part is used.
-        whitening: `"cholesky"` (the paper's: W is the inverse of the lower Cholesky factor), `"zca"` (the symmetric
-            inverse square root, by eigenvalues), `"zca-decomposition"` (the same matrix, with the textbook gradient of
-            an eigendecomposition: for comparison, since it is inaccurate where two eigenvalues are close), `"newton"`
-            (the same by Newton's iteration, approximately), `"standardize"` (diagonal,
-            :math:`1/\sqrt{\sigma^2 + \epsilon}` as batch normalisation has it) or `"none"`.
-        eps: the shrinkage :math:`\epsilon`.
+        covariance: symmetric positive semi-definite matrices :math:`\hat\Sigma`; only the symmetric part is used.
+        whitening: how W is computed.
+
+            - `"cholesky"`: the inverse of the lower Cholesky factor, as in the paper.
+            - `"zca"`: the symmetric inverse square root, from eigenvalues.
+            - `"zca-decomposition"`: the same matrix with the textbook gradient of an eigendecomposition, for comparison
+              only: the gradient is inaccurate if two eigenvalues are close.
+            - `"newton"`: an approximation of the same matrix by Newton's iteration.
+            - `"standardize"`: diagonal, :math:`1/\sqrt{\sigma^2 + \epsilon}` as in batch normalisation.
+            - `"none"`: the identity.
+        eps: the shrinkage :math:`\epsilon`, in [0, 1).
         iterations: steps of Newton's iteration.
 
     Returns:
-        `(..., d, d)`, differentiable twice. NaN where the covariance is not finite (but for `"none"`).
+        W, differentiable twice. NaN if the covariance is not finite, except with `"none"`.
+
+    Shape:
+        `(..., d, d)` -> the same.
 
     Raises:
         TypeError: if the covariance is not a floating-point tensor.
@@ -73,6 +50,9 @@ def covariance_to_whitening(
         >>> (W @ covariance @ W.mT).round(decimals=5)
         tensor([[1., 0.],
                 [0., 1.]])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 3 and 7.
     """
     check_whitening(whitening, eps, iterations)
     if not isinstance(covariance, Tensor) or not covariance.is_floating_point():
@@ -86,224 +66,20 @@ def covariance_to_whitening(
 
 
 def check_whitening(whitening: str, eps: float, iterations: int) -> None:
-    """Raises a ValueError that names the value and what is allowed."""
-    if whitening not in KINDS:
-        raise ValueError(f"unknown whitening {whitening!r}; choose one of {', '.join(KINDS)}")
+    """Raises a ValueError that names the wrong value and the allowed ones."""
+    if whitening not in FACTORISATIONS:
+        raise ValueError(f"unknown whitening {whitening!r}; choose one of {', '.join(FACTORISATIONS)}")
     if not 0 <= eps < 1:
         raise ValueError(f"eps must be in [0, 1), got {eps}")
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1, got {iterations}")
 
 
-def shrink(covariance: Tensor, eps: float, retry: Tensor) -> Tensor:
-    """Eq. 7, after a shrinkage towards (trace / d) I where a first attempt failed."""
-    p = covariance.shape[-1]
-    eye = torch.eye(p, dtype=covariance.dtype, device=covariance.device)
-    return _shrink_linear(covariance, eps, retry) + eps * eye
-
-
-def _shrink_linear(matrix: Tensor, eps: float, retry: Tensor) -> Tensor:
-    """The linear part of `shrink`; it is its own adjoint."""
-    delta = retry[..., None, None]
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    level = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    return (1 - eps) * ((1 - delta) * matrix + delta * level * eye)
-
-
-def _symmetric(matrix: Tensor) -> Tensor:
-    return (matrix + matrix.mT) / 2
-
-
-def _retry_levels(like: Tensor) -> Tensor:
-    """`RETRY_SHRINKAGE` on a tensor's device, filled there: a copy from the host would make it wait."""
-    return torch.stack([like.new_full((), level) for level in RETRY_SHRINKAGE])
-
-
-def _empty(like: Tensor) -> Tensor:
-    return like.new_empty(0)
-
-
-# Cholesky: W = L^-1 with L L^T = Sigma
-
-
-def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whitening:
-    if fused := cholesky_for(covariance, RETRY_SHRINKAGE):
-        matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
-        return Whitening(matrix, retry, _empty(covariance), _empty(covariance))
-    levels = _retry_levels(covariance)
-    if covariance.device.type == "cpu":
-        retry = levels.new_zeros(covariance.shape[0])
-        lower, failed = torch.linalg.cholesky_ex(shrink(covariance, eps, retry))
-        for level in levels[1:]:
-            if not failed.any():
-                break
-            retry = torch.where(failed != 0, level, retry)
-            lower, failed = torch.linalg.cholesky_ex(shrink(covariance, eps, retry))
-        succeeded = failed == 0
-    else:
-        # All attempts at once, then the first that succeeded: to ask in between would stop the host for the GPU.
-        attempts = shrink(covariance.unsqueeze(1), eps, levels.expand(covariance.shape[0], -1))  # (g, attempts, p, p)
-        lowers, failed = torch.linalg.cholesky_ex(attempts)
-        succeeded, first = (failed == 0).max(1)  # max returns the first of equals
-        retry = levels[first]
-        lower = torch.take_along_dim(lowers, first.view(-1, 1, 1, 1), 1).squeeze(1)
-    succeeded = succeeded & lower.isfinite().flatten(1).all(1)
-    retry = torch.where(succeeded, retry, 0)
-    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
-    matrix = inverse.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)
-    return Whitening(matrix.contiguous(), retry, _empty(matrix), _empty(matrix))
-
-
-def _pull_back_cholesky(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    # Appendix B, for Sigma = L L^T:  Sbar = -1/2 W^T (P o (Wbar W^T) + its transpose) W
-    inner = grad @ w.matrix.mT
-    lower = inner.tril(-1) + torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1)) / 2  # P o inner
-    return _shrink_linear(-w.matrix.mT @ _symmetric(lower) @ w.matrix, eps, w.retry)
-
-
-# ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T. One matrix, two gradients of it.
-
-ZCA = ("zca", "zca-decomposition")
-
-
-def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening:
-    finite = covariance.isfinite().all(-1).all(-1)[:, None, None]
-    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    values, vectors = _eigen(torch.where(finite, covariance, eye))
-    # Shrinkage moves the eigenvalues and leaves the eigenvectors, so that a retry costs no second factorisation.
-    levels = _retry_levels(values).view(-1, 1, 1)
-    mean = values.mean(-1, keepdim=True)
-    attempts = (1 - eps) * ((1 - levels) * values + levels * mean) + eps  # (attempts, g, p)
-    rounding = torch.finfo(values.dtype).eps * values.shape[-1] * attempts.amax(-1)
-    first = (attempts.amin(-1) > rounding).max(0).indices
-    roots = torch.take_along_dim(attempts, first.view(1, -1, 1), 0).squeeze(0).sqrt()
-    matrix = torch.where(finite, (vectors / roots.unsqueeze(-2)) @ vectors.mT, torch.nan)
-    return Whitening(matrix, levels.flatten()[first], roots, vectors.contiguous())
-
-
-def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues in any order, and their vectors in columns."""
-    fused = jacobi_for(matrix)
-    values, vectors = torch.linalg.eigh(matrix) if fused is None else fused.eigen(matrix)
-    return values, vectors
-
-
-def _pull_back_zca(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    # With R = Sigma^1/2 and W = R^-1:  dW = -W dR W  and  R dR + dR R = dSigma. This Lyapunov equation divides by sums
-    # of square roots of eigenvalues, never by differences, so that coinciding eigenvalues do no harm.
-    root = shrink(_symmetric(covariance), eps, w.retry) @ w.matrix
-    right = -w.matrix @ _symmetric(grad) @ w.matrix
-    return _shrink_linear(_symmetric(solve_lyapunov(root, right, w.roots, w.vectors)), eps, w.retry)
-
-
-@register("solve_lyapunov", fake=lambda root, right, roots, vectors: torch.empty_like(right))
-def solve_lyapunov(root: Tensor, right: Tensor, roots: Tensor, vectors: Tensor) -> Tensor:
-    """S with `root S + S root = right`, from the eigenvalues and eigenvectors of the symmetric `root`."""
-    inner = vectors.mT @ right @ vectors
-    return vectors @ (inner / (roots.unsqueeze(-1) + roots.unsqueeze(-2))) @ vectors.mT
-
-
-def _lyapunov_context(ctx, inputs, output) -> None:
-    root, _, roots, vectors = inputs
-    ctx.save_for_backward(root, roots, vectors, output)
-
-
-def _lyapunov_backward(ctx, grad):
-    root, roots, vectors, solution = ctx.saved_tensors
-    right = solve_lyapunov(root, grad, roots, vectors)
-    return -(right @ solution.mT + solution.mT @ right), right, None, None
-
-
-register_gradient(solve_lyapunov, _lyapunov_backward, _lyapunov_context)
-
-
-def _pull_back_decomposition(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    # Through U and lambda, each by itself: U^T Ubar is divided by differences of eigenvalues. Where two are close, the
-    # quotients of (i, j) and (j, i) nearly cancel and leave their rounding errors; where two are equal, NaN.
-    values, vectors = w.roots**2, w.vectors
-    if torch.is_grad_enabled():  # as functions of the covariance, to be differentiated again
-        values, vectors = torch.linalg.eigh(shrink(_symmetric(covariance), eps, w.retry))
-    inner = vectors.mT @ (grad + grad.mT) @ vectors
-    gaps = values.unsqueeze(-2) - values.unsqueeze(-1)  # lambda_j - lambda_i
-    diagonal = torch.eye(values.shape[-1], dtype=torch.bool, device=values.device)
-    of_vectors = inner * values.rsqrt().unsqueeze(-2) / gaps.masked_fill(diagonal, 1)
-    of_values = -(values**-1.5) * inner.diagonal(dim1=-2, dim2=-1) / 4
-    inner = of_vectors.masked_fill(diagonal, 0) + torch.diag_embed(of_values)
-    return _shrink_linear(_symmetric(vectors @ inner @ vectors.mT), eps, w.retry)
-
-
-# Newton: W ~ Sigma^-1/2 by the coupled iteration
-
-
-def _newton_iterates(sigma: Tensor, iterations: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """`(Y, Z, T)` before each step: Y -> sqrt(N), Z -> 1/sqrt(N) with N = sigma / trace; T the step's factor."""
-    eye = torch.eye(sigma.shape[-1], dtype=sigma.dtype, device=sigma.device).expand_as(sigma)
-    y, z = sigma / _trace(sigma), eye
-    steps = []
-    for _ in range(iterations):
-        t = (3 * eye - z @ y) / 2
-        steps.append((y, z, t))
-        y, z = y @ t, t @ z
-    return [*steps, (y, z, eye)]
-
-
-def _trace(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-
-
-def _factorise_newton(covariance: Tensor, eps: float, iterations: int) -> Whitening:
-    retry = covariance.new_zeros(covariance.shape[0])
-    sigma = shrink(covariance, eps, retry)
-    inverse_root = _newton_iterates(sigma, iterations)[-1][1]
-    return Whitening(inverse_root / _trace(sigma).sqrt(), retry, _empty(sigma), _empty(sigma))
-
-
-def _pull_back_newton(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    sigma = shrink(_symmetric(covariance), eps, w.retry)
-    trace = _trace(sigma)
-    *steps, (_, inverse_root, eye) = _newton_iterates(sigma, iterations)
-    grad_z, grad_y = grad / trace.sqrt(), torch.zeros_like(grad)
-    for y, z, t in reversed(steps):
-        grad_t = y.mT @ grad_y + grad_z @ z.mT
-        grad_y, grad_z = grad_y @ t.mT - z.mT @ grad_t / 2, t.mT @ grad_z - grad_t @ y.mT / 2
-    grad_trace = -(grad_y * sigma).sum((-2, -1)) / trace.flatten() ** 2
-    grad_trace = grad_trace - (grad * inverse_root).sum((-2, -1)) / (2 * trace.flatten() ** 1.5)
-    return _shrink_linear(_symmetric(grad_y / trace + grad_trace[:, None, None] * eye), eps, w.retry)
-
-
-# Standardize: W = diag(Sigma + eps)^-1/2, and none: W = I
-
-
-def _factorise_standardize(covariance: Tensor, eps: float, iterations: int) -> Whitening:
-    variance = covariance.diagonal(dim1=-2, dim2=-1)
-    matrix = torch.diag_embed(torch.where(variance.isfinite(), (variance + eps).rsqrt(), torch.nan))
-    return Whitening(matrix, covariance.new_zeros(covariance.shape[0]), _empty(matrix), _empty(matrix))
-
-
-def _pull_back_standardize(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    scale = w.matrix.diagonal(dim1=-2, dim2=-1)
-    return torch.diag_embed(-grad.diagonal(dim1=-2, dim2=-1) * scale**3 / 2)
-
-
-def _factorise_none(covariance: Tensor, eps: float, iterations: int) -> Whitening:
-    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
-    matrix = eye.repeat(covariance.shape[0], 1, 1)
-    return Whitening(matrix, covariance.new_zeros(covariance.shape[0]), _empty(matrix), _empty(matrix))
-
-
-def _pull_back_none(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    return torch.zeros_like(covariance)
-
-
-KINDS = {
-    "cholesky": Kind(_factorise_cholesky, _pull_back_cholesky),
-    "zca": Kind(_factorise_zca, _pull_back_zca),
-    "zca-decomposition": Kind(_factorise_zca, _pull_back_decomposition),
-    "newton": Kind(_factorise_newton, _pull_back_newton),
-    "standardize": Kind(_factorise_standardize, _pull_back_standardize),
-    "none": Kind(_factorise_none, _pull_back_none),
-}
+def factorise(covariance: Tensor, whitening: str, eps: float, iterations: int) -> Whitening:
+    """`covariance_to_whitening` without argument checks, returning everything that a backward pass needs."""
+    if transformed():
+        return FACTORISATIONS[whitening].factorise(symmetric(covariance), eps, iterations)
+    return Whitening(*_factorise(covariance, whitening, eps, iterations))
 
 
 def _fake_factorise(covariance: Tensor, whitening: str, eps: float, iterations: int) -> tuple[Tensor, ...]:
@@ -318,7 +94,7 @@ def _fake_factorise(covariance: Tensor, whitening: str, eps: float, iterations: 
 def _factorise(
     covariance: Tensor, whitening: str, eps: float, iterations: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    w = KINDS[whitening].factorise(_symmetric(covariance), eps, iterations)
+    w = FACTORISATIONS[whitening].factorise(symmetric(covariance), eps, iterations)
     return w.matrix, w.retry, w.roots, w.vectors
 
 
@@ -333,12 +109,7 @@ def _factorise_backward(ctx, grad, *_):
         return None, None, None, None
     covariance, *saved = ctx.saved_tensors
     whitening, eps, iterations = ctx.options
-    return KINDS[whitening].pull_back(covariance, Whitening(*saved), grad, eps, iterations), None, None, None
+    return FACTORISATIONS[whitening].pull_back(covariance, Whitening(*saved), grad, eps, iterations), None, None, None
 
 
 register_gradient(_factorise, _factorise_backward, _factorise_context)
-
-
-def factorise(covariance: Tensor, whitening: str, eps: float, iterations: int) -> Whitening:
-    """`covariance_to_whitening` of checked arguments, with all that the backward pass needs."""
-    return Whitening(*_factorise(covariance, whitening, eps, iterations))

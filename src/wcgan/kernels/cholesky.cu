@@ -1,4 +1,5 @@
-// Covariances (batch, d, d) -> W = L^-1 with L L^T = (1 - eps) ((1 - delta) S + delta (tr S / d) I) + eps I, in float32.
+// Covariances (batch, d, d) -> W = L^-1 with L L^T = (1 - eps) ((1 - delta) S + delta (tr S / d) I) + eps I, in float32;
+// with I in place of (tr S / d) I where the trace is 0.
 //
 // A cluster of C thread blocks factorises one matrix; each holds one row of 32 x 32 tiles in its shared memory. Step k
 // eliminates tile column k, with [A | I] reduced in place to [L | R], where W_k = L_kk^-1 R_k:
@@ -190,6 +191,7 @@ factorise(const float* __restrict__ covariance, float* __restrict__ whitening, f
     __syncthreads();
     trace = 0.0f;
     for (int w = 0; w < WARPS; w++) trace += columns[w];
+    const float level = trace > 0.0f ? trace / d : 1.0f;
 
     bool failed = true;
     int attempt = -1;
@@ -198,7 +200,7 @@ factorise(const float* __restrict__ covariance, float* __restrict__ whitening, f
         auto shrunk = [&](int i, int j) {  // beyond d the identity
             if (i >= d || j >= d) return i == j ? 1.0f : 0.0f;
             float v = 0.5f * (covariance[(size_t)i * d + j] + covariance[(size_t)j * d + i]);
-            return (1.0f - eps) * ((1.0f - delta) * v + (i == j ? delta * (trace / d) : 0.0f)) + (i == j ? eps : 0.0f);
+            return (1.0f - eps) * ((1.0f - delta) * v + (i == j ? delta * level : 0.0f)) + (i == j ? eps : 0.0f);
         };
         for (int r = warp; r < T && rank < tiles; r += WARPS) {
             for (int c = lane; c < (rank + 1) * T; c += 32) row[r * stride + c] = shrunk(rank * T + r, c);

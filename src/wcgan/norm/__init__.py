@@ -1,11 +1,10 @@
-"""The layers, and what is done with them in a network."""
+"""The normalisation layers, and tools for networks that contain them: convert, fold, freeze and re-estimate."""
 
 from wcgan.norm._base import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d
 from wcgan.norm.convert import convert_batchnorm
 from wcgan.norm.fold import FoldedMap, fold
-from wcgan.norm.freeze import freeze_statistics
-from wcgan.norm.sub_batches import sub_batches
+from wcgan.norm.statistics import freeze_statistics, sub_batches, update_statistics
 from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d
 from wcgan.norm.variants import VARIANTS, Variant, normalization
 
@@ -23,4 +22,5 @@ __all__ = [
     "freeze_statistics",
     "normalization",
     "sub_batches",
+    "update_statistics",
 ]

@@ -1,7 +1,8 @@
 """The paper's tables and their figures, and a preset for every row."""
 
 from wcgan.paper.architectures import ARCHITECTURES
-from wcgan.paper.presets import CLASSIFIERS, DEFAULT, PRESETS, configure, configure_classifier, preset
+from wcgan.paper.classifier_presets import CLASSIFIERS
+from wcgan.paper.presets import DEFAULT, PRESETS, configure, configure_classifier, preset
 from wcgan.paper.tables import ALIASES, TABLES
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wcgan.evaluate import facts_to_name
+from wcgan.evaluate.protocol import facts_to_name
 from wcgan.report.numbers import hundredths, is_number, number, percent
 from wcgan.report.protocols import plain
 from wcgan.report.read import Record, RunRecord, protocol_key
@@ -139,5 +139,6 @@ def _scores(evaluation: Record) -> list[Score]:
 
 def _protocol_name(evaluation: Record, score: str) -> str | None:
     protocol = evaluation.get("protocol")
-    named = isinstance(protocol, dict) and protocol.get("name") is not None
-    return facts_to_name(score, protocol) if named else None
+    if not isinstance(protocol, dict) or protocol.get("name") is None:
+        return None
+    return facts_to_name(score, protocol)

@@ -22,6 +22,7 @@ from wcgan.report.numbers import duration, is_number, number
 from wcgan.report.protocols import evaluations_to_protocols
 from wcgan.report.read import RunRecord, protocol_key
 from wcgan.report.seed_groups import Group, Measured, measure, measure_best
+from wcgan.runs.status import RunStatus
 
 FACTS = ("Seeds", "Iterations", "Protocol", "Time", "Hardware", "Commit")
 EPOCH = "s / epoch"
@@ -224,7 +225,7 @@ def _seconds_per_epoch(runs: Sequence[RunRecord]) -> str:
 
 def progress_to_text(run: RunRecord) -> str:
     """How far a run got: of how many iterations and why, where that is not the end."""
-    if run.status == "finished":
+    if run.status is RunStatus.FINISHED:
         return number(run.iteration)
     planned = f" of {number(run.planned)}" if run.planned is not None else ""
     return f"{number(run.iteration)}{planned}, {run.status}"
@@ -340,5 +341,5 @@ def difference_to_text(difference: float | None) -> str:
 def _last_to_text(measured: Measured) -> str:
     """The figure, and where it is from if that is not the end of the run."""
     planned = max((run.planned or 0 for run in measured.runs), default=0)
-    early = any(run.status != "finished" for run in measured.runs)
+    early = any(run.status is not RunStatus.FINISHED for run in measured.runs)
     return f"{measured.text} {measured.where} of {number(planned)}" if early and planned else measured.text

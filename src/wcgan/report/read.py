@@ -8,14 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from wcgan.core.reading import open_inside, parse_json, parse_yaml, read_bytes
+from wcgan.core.reading import open_inside, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
 from wcgan.norm import VARIANTS
+from wcgan.runs.folder import read_metrics
+from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 
 Record = dict[str, Any]
 # Measured with the scores, or free to differ between figures that are compared.
-_MOST_RECORDS, _MOST_PICTURE = 1 << 30, 1 << 26  # bytes
-_MOST_ITERATIONS = 1 << 53  # from here on, floats have gaps
+_MOST_PICTURE = 1 << 26  # bytes
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
 
 
@@ -93,7 +94,7 @@ class RunRecord:
     @property
     def iteration(self) -> int:
         """How far it got."""
-        return max((record["iteration"] for record in (*self.training, *self.evaluations, *self.events)), default=0)
+        return lines_to_iteration((*self.training, *self.evaluations, *self.events))
 
     @property
     def seconds(self) -> float | None:
@@ -134,14 +135,9 @@ class RunRecord:
         return iterations if isinstance(iterations, int) else None
 
     @property
-    def status(self) -> str:
-        """finished, diverged, stopped (by a signal), unfinished, or not started."""
-        last = self.events[-1].get("what") if self.events else None
-        if last in ("diverged", "stopped"):
-            return str(last)
-        if last == "finished" or (self.planned is not None and self.iteration >= self.planned):
-            return "finished"
-        return "unfinished" if self.iteration or self.events else "not started"
+    def status(self) -> RunStatus:
+        """From its metrics."""
+        return metrics_to_status((*self.training, *self.evaluations, *self.events), self.planned)
 
 
 def protocol_key(evaluation: Record) -> str:
@@ -190,7 +186,10 @@ def read_runs(folders: list[Path]) -> list[RunRecord]:
 
 def _read_run(folder: Path, name: str) -> RunRecord:
     config_text, config = _read_config(folder / "config.yaml")
-    records, unreadable = _read_records(folder / "metrics.jsonl")
+    try:
+        records, damaged = read_metrics(folder / "metrics.jsonl")
+    except (OSError, ValueError):
+        records, damaged = [], []
     return RunRecord(
         folder=folder,
         name=name,
@@ -200,7 +199,7 @@ def _read_run(folder: Path, name: str) -> RunRecord:
         evaluations=_by_iteration(records, "evaluation"),
         conditioning=_by_iteration(records, "conditioning"),
         events=tuple(record for record in records if record["kind"] == "event"),
-        unreadable=unreadable,
+        unreadable=len(damaged),
         picture=_last_picture(folder / "samples"),
     )
 
@@ -215,26 +214,6 @@ def _read_config(file: Path) -> tuple[str, Record]:
     except ValueError:
         return written, {}
     return written, config if isinstance(config, dict) else {}
-
-
-def _read_records(file: Path) -> tuple[list[Record], int]:
-    """The lines that are records, and how many are not."""
-    try:
-        lines = read_bytes(file, _MOST_RECORDS).decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError):
-        return [], 0
-    records, unreadable = [], 0
-    for line in lines:
-        try:
-            record = parse_json(line)
-        except ValueError:
-            record = None
-        iteration = record.get("iteration") if isinstance(record, dict) and "kind" in record else None
-        if type(iteration) is int and 0 <= iteration < _MOST_ITERATIONS:
-            records.append(record)
-        else:
-            unreadable += bool(line.strip())
-    return records, unreadable
 
 
 def _by_iteration(records: list[Record], kind: str) -> tuple[Record, ...]:

@@ -23,6 +23,7 @@ from wcgan.report.paper_comparison import Results
 from wcgan.report.protocols import evaluations_to_protocols
 from wcgan.report.read import Record, RunRecord, protocol_key
 from wcgan.report.seed_groups import Comparison, Group, Measured, compare, measure
+from wcgan.runs.status import RunStatus
 
 
 def results_to_section(results: Results) -> Markup:
@@ -133,7 +134,7 @@ def run_to_details(run: RunRecord, opened: bool) -> Markup:
 
 def _progress(run: RunRecord) -> str:
     """How far it has still to go; nothing where it is finished."""
-    if run.status == "finished":
+    if run.status is RunStatus.FINISHED:
         return ""
     return run.status if run.planned is None else f"of {number(run.planned)}, {run.status}"
 
@@ -195,7 +196,7 @@ def groups_to_seeds(groups: Sequence[Group]) -> Markup:
 
 def _early(run: RunRecord) -> str:
     """Where the last figures of a run are from, unless that is its end."""
-    if run.status == "finished" or not run.evaluations:
+    if run.status is RunStatus.FINISHED or not run.evaluations:
         return ""
     return f"at {number(run.evaluations[-1]['iteration'])} of {number(run.planned)}"
 

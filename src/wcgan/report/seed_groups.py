@@ -13,6 +13,7 @@ from itertools import combinations, takewhile
 from wcgan.report.compare import Score, deviation_of, figure_to_text, flattened, is_lower_better
 from wcgan.report.numbers import number
 from wcgan.report.read import Record, RunRecord, protocol_key, score_key
+from wcgan.runs.status import RunStatus
 
 # What runs of one group may differ in.
 _FREE = {"train.seed", "data.folder"}
@@ -61,7 +62,7 @@ class Measured:
     @property
     def stopped(self) -> bool:
         """Whether a seed was not trained to its end; one that diverged has come to it."""
-        return any(run.status not in ("finished", "diverged") for run in self.runs)
+        return any(run.status not in (RunStatus.FINISHED, RunStatus.DIVERGED) for run in self.runs)
 
     @property
     def deviation(self) -> float | None:
@@ -153,7 +154,7 @@ def _columns(chosen: Sequence[tuple[RunRecord, Record]]) -> tuple[tuple[RunRecor
 
 def _last_iteration(run: RunRecord) -> int | None:
     """Where the state is that stands for a run: the end of a finished one, else the last that was evaluated."""
-    if run.status == "finished":
+    if run.status is RunStatus.FINISHED:
         return run.iteration
     return run.evaluations[-1]["iteration"] if run.evaluations else None
 

@@ -25,9 +25,10 @@ from wcgan.reproduce.display import Show, display_runs
 from wcgan.reproduce.experiments import EXPERIMENTS, choose_rows, find_table, with_rows
 from wcgan.reproduce.plan import PlannedRun, Reproduction, RunConfig, folders_of, read_options, write_options
 from wcgan.reproduce.ray import connected, import_ray, run_on_cluster
+from wcgan.runs.status import RunStatus
 
 INCOMPLETE = 1
-_NOT_BEGUN = RunResult("not begun", sentence="not begun")
+_NOT_STARTED = RunResult(RunStatus.NOT_STARTED, sentence=str(RunStatus.NOT_STARTED))
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,12 @@ def preview(plan: Reproduction) -> list[RowPreview]:
     for preset in dict.fromkeys(run.row.preset for run in plan.runs):
         runs = [run for run in plan.runs if run.row.preset == preset]
         states = Counter(run_to_summary(run, scorer).state for run in runs)
-        done, first = states["done"] + states["diverged"], runs[0]
+        done, first = states[RunStatus.DONE] + states[RunStatus.DIVERGED], runs[0]
+        begun = len(runs) - done - states[RunStatus.NOT_STARTED]
         missing = "" if done == len(runs) else missing_data(first.config)
         folder = first.folder.parent
         length = first.config.train.iterations
-        rows.append(RowPreview(first.row, length, len(runs), done, states["begun"], folder, missing))
+        rows.append(RowPreview(first.row, length, len(runs), done, begun, folder, missing))
     return rows
 
 
@@ -141,8 +143,8 @@ def reproduce(plan: Reproduction, ray: str | None = None, gpus_per_run: float | 
                 stop.signal = stop.signal or result.stopped_by
         except KeyboardInterrupt:
             pass  # outside of training, where every file is written whole
-    missing = {run.name: results.get(run.name, _NOT_BEGUN) for run in plan.runs}
-    missing = {name: result for name, result in missing.items() if result.state != "done"}
+    missing = {run.name: results.get(run.name, _NOT_STARTED) for run in plan.runs}
+    missing = {name: result for name, result in missing.items() if result.state is not RunStatus.DONE}
     states = [f"Not done: {', '.join(f'{name} ({e.state})' for name, e in missing.items())}."] if missing else []
     files = _write(plan.key, plan.table, plan.out, [*notes, *states])
     return Result(files, tuple(_problems(missing, len(plan.runs))), stop.signal)
@@ -190,7 +192,7 @@ def _write(key: str, table: Table, out: Path, notes: Sequence[str] = ()) -> dict
 
 def _complete_in_turn(runs: Sequence[PlannedRun], show: Show) -> Iterator[tuple[PlannedRun, RunResult]]:
     for run in runs:
-        show(run, "running", "")
+        show(run, RunStatus.RUNNING, "")
         result = complete_run(run)
         yield run, result
         if result.stopped_by is not None:

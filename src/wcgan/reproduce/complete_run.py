@@ -19,6 +19,7 @@ from wcgan.reproduce.plan import PlannedRun, Reproduction, start_run
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import ClassifyConfig, Config
 from wcgan.runs.folder import Run
+from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 from wcgan.train.loop import DivergedError
 
 _log = logging.getLogger(__name__)
@@ -66,8 +67,7 @@ def scorer_to_notes(scorer: Scorer, plan: Reproduction) -> list[str]:
 class RunSummary:
     """What the folder of a run says about it."""
 
-    state: str
-    """missing, begun, done or diverged."""
+    state: RunStatus
     iteration: int = 0
     figures: str = ""
     """Its last figures, as text."""
@@ -76,14 +76,12 @@ class RunSummary:
 def run_to_summary(planned: PlannedRun, scorer: Scorer) -> RunSummary:
     """The state of a run, from the files in its folder alone."""
     lines = Run(planned.folder).lines()
-    if not lines:
-        return RunSummary("missing")
-    iteration = max(line["iteration"] for line in lines)
-    last = next((line["what"] for line in reversed(lines) if line["kind"] == "event"), None)
-    if last == "diverged":
-        return RunSummary("diverged", iteration)
-    done = iteration >= planned.config.train.iterations and not missing_figures(planned, scorer, lines)
-    return RunSummary("done" if done else "begun", iteration, _figures_to_words(lines))
+    iteration, last = lines_to_iteration(lines), planned.config.train.iterations
+    status = metrics_to_status(lines, last)
+    if status in (RunStatus.NOT_STARTED, RunStatus.DIVERGED):
+        return RunSummary(status, iteration)
+    done = iteration >= last and not missing_figures(planned, scorer, lines)
+    return RunSummary(RunStatus.DONE if done else status, iteration, _figures_to_words(lines))
 
 
 def missing_figures(planned: PlannedRun, scorer: Scorer, lines: Sequence[Record]) -> dict[str, tuple[str, ...]]:
@@ -139,8 +137,7 @@ def _figures_to_words(lines: Sequence[Record]) -> str:
 class RunResult:
     """What came of an attempt to complete a run."""
 
-    state: str
-    """done, diverged, stopped or failed."""
+    state: RunStatus
     iteration: int = 0
     sentence: str = ""
     """The figures of a run that is done, or why it is not done."""
@@ -151,9 +148,10 @@ class RunResult:
 def result_if_complete(planned: PlannedRun, scorer: Scorer) -> RunResult | None:
     """The result of a run with nothing left to do; None if there is something to do."""
     summary = run_to_summary(planned, scorer)
-    if summary.state == "diverged":
-        return RunResult("diverged", summary.iteration, f"diverged at iteration {summary.iteration}")
-    return RunResult("done", summary.iteration, summary.figures) if summary.state == "done" else None
+    if summary.state is RunStatus.DIVERGED:
+        return RunResult(RunStatus.DIVERGED, summary.iteration, f"diverged at iteration {summary.iteration}")
+    done = summary.state is RunStatus.DONE
+    return RunResult(RunStatus.DONE, summary.iteration, summary.figures) if done else None
 
 
 def complete_run(planned: PlannedRun) -> RunResult:
@@ -165,12 +163,12 @@ def complete_run(planned: PlannedRun) -> RunResult:
         with locked(_lock_of(planned)):
             return _complete(planned, find_scorer())
     except DivergedError as error:
-        return RunResult("diverged", run_to_summary(planned, Scorer("classifier")).iteration, str(error))
+        return RunResult(RunStatus.DIVERGED, run_to_summary(planned, Scorer("classifier")).iteration, str(error))
     except (ValueError, OSError, ImportError) as error:
-        return RunResult("failed", sentence=str(error))
+        return RunResult(RunStatus.FAILED, sentence=str(error))
     except Exception as error:
         _log.exception("%s", planned.name)
-        return RunResult("failed", sentence=f"{type(error).__name__}: {error}")
+        return RunResult(RunStatus.FAILED, sentence=f"{type(error).__name__}: {error}")
 
 
 def _lock_of(planned: PlannedRun) -> Path:
@@ -187,19 +185,17 @@ def _complete(planned: PlannedRun, scorer: Scorer) -> RunResult:
         return ended
     run = Run(planned.folder)
     _check_checkpoints(run)
-    if not (run.folder / "config.yaml").exists():
-        for leftover in run.folder.glob(".config.yaml.*.tmp"):  # from a process that was killed at the start
-            leftover.unlink()
     outcome = start_run(planned.config, planned.folder)
     if outcome.stopped_by is not None:
-        return RunResult("stopped", outcome.iteration, f"stopped at iteration {outcome.iteration}", outcome.stopped_by)
+        sentence = f"stopped at iteration {outcome.iteration}"
+        return RunResult(RunStatus.STOPPED, outcome.iteration, sentence, outcome.stopped_by)
     missing = missing_figures(planned, scorer, run.lines())
     if missing and isinstance(planned.config, ClassifyConfig):
         raise ValueError(f"{run.folder} is trained but has no error in its metrics: restore them, or delete the folder")
     for protocol, metrics in missing.items():
         _measure(run, protocol, metrics, scorer)
     after = run_to_summary(planned, scorer)
-    return RunResult("done", after.iteration, after.figures)
+    return RunResult(RunStatus.DONE, after.iteration, after.figures)
 
 
 def _check_checkpoints(run: Run) -> None:

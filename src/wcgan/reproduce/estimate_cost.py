@@ -34,9 +34,10 @@ from wcgan.reproduce.plan import PlannedRun, Reproduction, RunConfig
 from wcgan.runs.config import ClassifyConfig, Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
+from wcgan.runs.status import RunStatus
 from wcgan.train import gan
-from wcgan.train.batches import LabelledBatches, dataset_on
-from wcgan.train.classifier import build_pupil, examine, make_step, pupil_to_task
+from wcgan.train.batches import ClassifierBatches, dataset_on
+from wcgan.train.classifier import build_learner, learner_to_task, make_step, measure_error
 from wcgan.train.gan import build_players
 from wcgan.train.graph import WARM_UP
 from wcgan.train.loop import save
@@ -123,7 +124,7 @@ def runs_to_estimate(
             the only one.
     """
     summaries = [run_to_summary(run, scorer) for run in runs]
-    left = [(r, s) for r, s in zip(runs, summaries, strict=True) if s.state not in ("done", "diverged")]
+    left = [(r, s) for r, s in zip(runs, summaries, strict=True) if s.state not in (RunStatus.DONE, RunStatus.DIVERGED)]
     costs = costs or UnitCosts(0.0, 0.0, 0, 0)
     return Estimate(
         runs[0].row,
@@ -144,7 +145,7 @@ def measure_gan_costs(config: Config, scorer: Scorer, seconds: float = SECONDS) 
     gan.compile_players(players, config, hardware, Silence())
     step = gan.make_step(players, batches, config, hardware, Silence())
     per_iteration = warm_seconds_per_step(step, hardware.device, seconds)
-    sampler = Sampler(players.sampler, dataset.classes)
+    sampler = Sampler(players.sampled_generator, dataset.classes)
     networks = [load_inception(device=str(hardware.device))] if scorer.features == "inception" else []
     per_chunk = seconds_per_step(lambda seed: _draw_and_score(sampler, networks, seed), hardware.device, seconds)
     with tempfile.TemporaryDirectory() as folder:
@@ -160,14 +161,14 @@ def measure_classifier_costs(config: ClassifyConfig, seconds: float = SECONDS) -
     hardware, (training, test) = find_hardware(config.train), load_splits(config)
     config, device = fit_classifier(config, training), hardware.device
     training, test = dataset_on(training, device), dataset_on(test, device)
-    pupil = build_pupil(config, training.images, device, hardware.channels_last)
-    step = make_step([pupil], [LabelledBatches(training, config.train, device)], hardware, Silence())
+    learner = build_learner(config, training.images, device, hardware.channels_last)
+    step = make_step([learner], [ClassifierBatches(training, config.train, device)], hardware, Silence())
     per_iteration = warm_seconds_per_step(step, device, seconds)
     few = replace(test, images=test.images[:CHUNK], labels=None if test.labels is None else test.labels[:CHUNK])
-    per_image = seconds_per_step(lambda _: examine(pupil, few, device), device, seconds) / len(few)
+    per_image = seconds_per_step(lambda _: measure_error(learner, few, device), device, seconds) / len(few)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        save(pupil_to_task(pupil, config, training, test, run, device, Rank()), 0, 0.0)
+        save(learner_to_task(learner, config, training, test, run, device, Rank()), 0, 0.0)
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
         return UnitCosts(per_iteration, per_image, checkpoint, 0, len(test))
 

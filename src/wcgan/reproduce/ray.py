@@ -15,6 +15,7 @@ from wcgan.reproduce.complete_run import RunResult, Scorer, complete_run, run_to
 from wcgan.reproduce.display import Show
 from wcgan.reproduce.plan import PlannedRun
 from wcgan.runs.folder import Run
+from wcgan.runs.status import RunStatus
 
 RETRIES = 5  # for a task whose worker died
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -109,7 +110,7 @@ def run_on_cluster(
         for reference in ready:
             run = pending.pop(reference)
             result = _result(ray, reference, run)
-            if result.state == "stopped" and not stopping():  # only its worker was told to stop
+            if result.state is RunStatus.STOPPED and not stopping():  # only its worker was told to stop
                 pending[submit(run)] = run
             else:
                 yield run, result
@@ -117,7 +118,7 @@ def run_on_cluster(
             if changes[run.folder] != _last_change(run):
                 changes[run.folder] = _last_change(run)
                 iteration = run_to_summary(run, Scorer("classifier")).iteration
-                show(run, "running", f"{iteration:,} of {run.config.train.iterations:,}")
+                show(run, RunStatus.RUNNING, f"{iteration:,} of {run.config.train.iterations:,}")
 
 
 def _complete_on_worker(planned: PlannedRun, environment: dict[str, str], mark: Path, token: str) -> RunResult:
@@ -125,7 +126,7 @@ def _complete_on_worker(planned: PlannedRun, environment: dict[str, str], mark: 
     if not mark.is_file() or mark.read_text(encoding="utf-8") != token:
         where = os.uname().nodename
         return RunResult(
-            "failed", sentence=f"{mark.parent} is another folder on {where}: name one that all machines share"
+            RunStatus.FAILED, sentence=f"{mark.parent} is another folder on {where}: name one that all machines share"
         )
     return complete_run(planned)
 
@@ -158,9 +159,10 @@ def _result(ray: Any, reference: Any, run: PlannedRun) -> RunResult:
         result: RunResult = ray.get(reference, timeout=0)
     except (ray.exceptions.TaskCancelledError, ray.exceptions.GetTimeoutError):
         iteration = run_to_summary(run, Scorer("classifier")).iteration
-        return RunResult("stopped", iteration, f"stopped at iteration {iteration}" if iteration else "not begun")
+        sentence = f"stopped at iteration {iteration}" if iteration else str(RunStatus.NOT_STARTED)
+        return RunResult(RunStatus.STOPPED, iteration, sentence)
     except ray.exceptions.RayError as error:
-        return RunResult("failed", sentence=f"its worker died {RETRIES + 1} times: {_first_line(error)}")
+        return RunResult(RunStatus.FAILED, sentence=f"its worker died {RETRIES + 1} times: {_first_line(error)}")
     return result
 
 

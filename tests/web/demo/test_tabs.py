@@ -43,7 +43,7 @@ def test_a_page_that_opens_on_a_generator_without_classes_offers_no_choice_of_th
 def test_where_no_two_share_their_noise_compare_says_what_it_needs(components):
     assert not [part for part in components if part["kind"] == "checkboxgroup"]
     texts = [str(part.get("value")) for part in components if part["kind"] == "html"]
-    assert [text for text in texts if "Start with two or more runs, of noise of one length" in text]
+    assert [text for text in texts if "Start the playground with two runs of the same noise length" in text]
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_nothing_but_the_study_is_served(client, wanted):
 
 
 def test_a_vote_by_nobody_is_refused(client):
-    assert_refused(client.post(f"/p/{new_token()}", number=1, choice=1), 404, "Nobody has this link")
+    assert_refused(client.post(f"/p/{new_token()}", number=1, choice=1), 404, "This link is not known")
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

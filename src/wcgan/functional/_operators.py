@@ -1,0 +1,181 @@
+"""Around every function of this folder: registration as a PyTorch operator, choice of GPU kernel, argument checks.
+
+A registered operator is opaque to `torch.compile` and `torch.export`: its loops and retries run as written, it causes
+no graph break, and its fake function gives the compiler the shapes. Under `vmap` it runs once per element.
+
+Operators support neither forward-mode derivatives (PyTorch would silently take them as zero) nor gradients inside
+`torch.func`. In both cases `transformed()` is True, and callers use the plain operations of `_transformable` instead.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+# Registration
+
+
+def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: registers a pure function as the operator `wcgan::name`, which autocast does not affect."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        operator = torch.library.custom_op(f"wcgan::{name}", _without_autocast(function), mutates_args=())
+        operator.register_fake(fake)
+        operator.register_vmap(_one_by_one(operator))
+        return operator
+
+    return decorate
+
+
+def register_gradient(operator: Any, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
+    """Sets an operator's derivative, which may itself be differentiated."""
+    operator.register_autograd(_without_autocast(backward), setup_context=setup_context)
+
+
+def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """The `vmap` rule: calls the operator for each element and stacks the results."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        calls = [
+            operator(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
+            for i in range(info.batch_size)
+        ]
+        if isinstance(calls[0], Tensor):
+            return torch.stack(calls), 0
+        return tuple(torch.stack(column) for column in zip(*calls, strict=True)), (0,) * len(calls[0])
+
+    return rule
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Turns off an enclosing autocast, which would compute statistics and products in half precision."""
+    kind = device.type  # common devices are compared by name: older compilers cannot trace is_autocast_available
+    known = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)
+    return torch.autocast(kind, enabled=False) if known and torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        device = next((a.device for a in args if isinstance(a, Tensor)), torch.device("cpu"))
+        with without_autocast(device):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def transformed() -> bool:
+    """Whether forward-mode differentiation or a `torch.func` transform is active."""
+    return forward_ad._current_level >= 0 or within_transform()
+
+
+def within_transform() -> bool:
+    """Whether a `torch.func` transform is active."""
+    return torch._C._are_functorch_transforms_active()
+
+
+# Choice of GPU kernel: `..._for(tensors)` returns the module of a kernel that supports them, or None
+
+_state = {"kernels": True}
+
+
+@contextmanager
+def plain_passes() -> Iterator[None]:
+    """Context manager that disables the GPU kernels: everything runs on PyTorch's own operators.
+
+    Use it to compare the kernels with plain PyTorch. It has no effect on a CPU.
+
+    Example:
+        >>> import torch, wcgan
+        >>> with wcgan.functional.plain_passes():
+        ...     z = wcgan.functional.whiten(torch.randn(8, 4))
+    """
+    before = _state["kernels"]
+    _state["kernels"] = False
+    try:
+        yield
+    finally:
+        _state["kernels"] = before
+
+
+def kernels_for(*batches: Tensor) -> ModuleType | None:
+    """The kernels over a batch, with full matrices only, if they support these batches `(N, d, ...)`."""
+    first = batches[0]
+    if not (_state["kernels"] and first.is_cuda and first.shape[1] > 1 and first.numel()):
+        return None
+    if any(x.dtype != first.dtype or not _is_view(x) for x in batches):
+        return None
+    kernels = _import_kernels()
+    return kernels if kernels is not None and kernels.supports(first) else None
+
+
+def cholesky_for(covariance: Tensor, levels: tuple[float, ...]) -> ModuleType | None:
+    """The fused Cholesky whitening, if it supports these covariances `(g, p, p)`."""
+    if not (_state["kernels"] and covariance.is_cuda and covariance.numel()):
+        return None
+    from wcgan.kernels import cholesky
+
+    return cholesky if cholesky.supports(covariance, levels) else None
+
+
+def jacobi_for(matrix: Tensor) -> ModuleType | None:
+    """The eigendecomposition without a host sync, if it supports these matrices `(g, p, p)`."""
+    if not (_state["kernels"] and matrix.is_cuda and matrix.numel()) or _import_kernels() is None:
+        return None
+    from wcgan.kernels import jacobi
+
+    return jacobi if jacobi.supports(matrix) else None
+
+
+def _is_view(x: Tensor) -> bool:
+    """Whether the positions can be flattened without a copy."""
+    return x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+
+
+@functools.cache
+def _import_kernels() -> ModuleType | None:
+    try:
+        from wcgan.kernels import batch
+    except ImportError:
+        warnings.warn(
+            "Triton is not installed: whitening falls back to plain PyTorch operators, which are slower", stacklevel=2
+        )
+        return None
+    return batch
+
+
+# Argument checks
+
+
+def check_batch(x: Tensor, groups: int = 1, minimum: int = 2, empty: bool = False) -> None:
+    """Raises an error unless `x` is a floating-point batch `(N, d, ...)` whose channels `groups` divides.
+
+    It must have at least `minimum` positions; if `empty`, a batch without positions passes too.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"expected a tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"expected a floating-point tensor, got {x.dtype}")
+    if x.dim() < 2:
+        raise ValueError(f"expected a batch (N, channels, ...), got {x.dim()} dimension(s): shape {tuple(x.shape)}")
+    if x.shape[1] == 0:
+        raise ValueError(f"expected at least one channel, got shape {tuple(x.shape)}")
+    check_groups(x.shape[1], groups)
+    positions = x.numel() // x.shape[1]
+    if positions < minimum and not (empty and positions == 0):
+        raise ValueError(
+            f"batch statistics need at least {minimum} positions (samples x height x width), got {positions}: "
+            f"shape {tuple(x.shape)}"
+        )
+
+
+def check_groups(channels: int, groups: int) -> None:
+    """Raises an error unless `groups` divides the channels."""
+    if groups < 1 or channels % groups:
+        raise ValueError(f"groups must be a positive divisor of the {channels} channels, got {groups}")
