@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart tour test test-slow lint types docs bench bench-train bench-evaluate bench-gpu format clean
+.PHONY: help quickstart tour test test-slow attack lint types docs bench bench-train bench-evaluate bench-gpu format clean
 
 help:
 	@echo "make quickstart   trains a small conditional GAN on handwritten digits, in about five minutes on two cores"
 	@echo "make tour         a tour of the layer"
 	@echo "make test         everything that continuous integration runs: lint, types, tests, doc examples, docs"
-	@echo "make test-slow    the longer checks"
+	@echo "make test-slow    the longer checks, attacks included"
+	@echo "make attack       damaged files, hostile requests and random calls, 100,000 and more, with a table of what was found"
 	@echo "make bench        forward and backward, time and memory, as ratios to batch normalisation"
 	@echo "make bench-train  seconds per training iteration, as ratios to batch normalisation"
 	@echo "make bench-evaluate  images per second of FID's network, beside torch-fidelity's own command"
@@ -61,6 +62,9 @@ test: lint types docs
 
 test-slow: $(VENV)/everything
 	$(BIN)/python -m pytest -q -m slow
+
+attack: $(VENV)/everything
+	$(BIN)/python -m pytest -q -m attack
 
 docs: $(VENV)/everything
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

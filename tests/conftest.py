@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.attack.tally import attack, pytest_terminal_summary  # noqa: F401
 
 torch.set_num_threads(1)  # the tests share the cores among processes; threads on top only get in each other's way
 

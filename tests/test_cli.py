@@ -205,7 +205,7 @@ def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_r
     assert [line.split()[1] for line in table] == ["FID(classifier)", "IS(classifier)", "accuracy(classifier)"]
     assert "protocol: paper-10k, 50 generated against 359, 10 sets of 5\n" in out
     assert f"torch {torch.__version__}" in out
-    assert "% of digits test" in out
+    assert "its accuracy on digits test is " in out
     line = Run(digits_run).lines()[-1]
     assert (line["kind"], line["iteration"], line["protocol"]["seed"]) == ("evaluation", 2, 3)
     assert "IS(classifier)" in command("compare", digits_run)[1]

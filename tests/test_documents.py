@@ -20,7 +20,18 @@ from wcgan.cli import app
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("docs/*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES]
-DOCUMENTED_PACKAGES = ("functional", "nets", "data", "paper", "train", "evaluate", "report", "reproduce", "export")
+DOCUMENTED_PACKAGES = (
+    "functional",
+    "nets",
+    "data",
+    "runs",
+    "paper",
+    "train",
+    "evaluate",
+    "report",
+    "reproduce",
+    "export",
+)
 # Attributes through which a page loads something, by tag; a link that a reader may follow is not among them.
 LOADS = {
     "script": "src",

@@ -1,10 +1,10 @@
-"""Random calls of random layers beside the oracle in float64: hundreds in `make test`, 10,000 in `make test-slow`."""
+"""Random calls of random layers beside the oracle in float64: hundreds in `make test`, thousands in `make attack`."""
 
 import random
 from contextlib import nullcontext
 
-import pytest
 import torch
+from tests.attack.tally import quick_and_long
 from tests.norm.cases import (
     VARIANTS,
     make_batch,
@@ -18,7 +18,7 @@ from tests.norm.cases import (
 import wcgan
 from wcgan.norm import sub_batches
 
-QUICK, LONG, A_TEST = 15, 250, 20  # tests by default, tests marked slow, calls in each
+QUICK = 300
 
 
 def draw_layer(rng):
@@ -142,18 +142,12 @@ def run(seed):
     assert (layer.num_retried, layer.num_nonfinite) == (0, 0)
 
 
-@pytest.mark.parametrize("first", range(0, QUICK * A_TEST, A_TEST))
-def test_random_calls_agree_with_the_oracle(first):
-    for seed in range(first, first + A_TEST):
-        run(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(QUICK * A_TEST, (QUICK + LONG) * A_TEST, A_TEST))
-def test_many_random_calls_agree_with_the_oracle(first):
-    for seed in range(first, first + A_TEST):
-        run(seed)
+@quick_and_long(QUICK, 5_000)
+def test_random_calls_agree_with_the_oracle(attack, cases):
+    for seed in range(cases):
+        with attack.case():
+            run(seed)
 
 
 def test_the_draws_reach_every_variant():
-    assert {random.Random(seed).choice(VARIANTS) for seed in range(QUICK * A_TEST)} == {*VARIANTS}
+    assert {random.Random(seed).choice(VARIANTS) for seed in range(QUICK)} == {*VARIANTS}

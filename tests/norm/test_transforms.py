@@ -172,4 +172,4 @@ def test_statistics_shared_between_processes_refuse_a_forward_derivative():
 
     x = torch.randn(5, CHANNELS)
     with pytest.raises(NotImplementedError, match="sync=False"):
-        jvp(lambda x: whiten_color(x, group="some")[0], (x,), (x,))
+        jvp(lambda x: whiten_color(x, process_group="some")[0], (x,), (x,))

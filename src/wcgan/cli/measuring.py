@@ -106,18 +106,20 @@ def compare(
     page: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("compare.html"),
 ) -> None:
     """Compare runs: a table of their last scores, and one HTML page."""
-    from wcgan.report import read_runs, runs_to_rows, write_report
+    from wcgan.report import read_runs, runs_to_rows, split_columns, write_report
     from wcgan.train.start_classifier import folder_to_runs
 
     runs = [run for folder in runs for run in folder_to_runs(folder)]
     heads, rows, protocols = runs_to_rows(read_runs(runs))
-    columns = [
-        Column(Text(printable(name).replace("(", "\n(")), overflow="fold", no_wrap="(" in name) for name in heads
-    ]
-    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for row in rows:
-        table.add_row(*cells(row))
-    out.print(table)
+    for place, (some_heads, some_rows) in enumerate(split_columns(heads, rows, out.width)):
+        if place:
+            out.print()
+        columns = [Column(Text(printable(name).replace("(", "\n(")), no_wrap=True) for name in some_heads]
+        columns[0] = Column(columns[0].header, overflow="fold")
+        table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+        for row in some_rows:
+            table.add_row(*cells(row))
+        out.print(table)
     for line in protocols:
         say(line)
     say(f"report: {write_report(runs, page)}")

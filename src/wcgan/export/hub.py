@@ -15,6 +15,7 @@ from wcgan.core.terminal import OnProgress
 from wcgan.export.export import WEIGHTS, write_state
 from wcgan.nets import Generator, GeneratorConfig
 from wcgan.report import scores_to_rows
+from wcgan.report.formats import rows_to_markdown
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
 
@@ -148,13 +149,10 @@ def _scores(run: Run, sampler: Sampler) -> str:
     scores: dict[str, Any] = {k: v for k, v in found[-1].items() if k not in ("kind", "iteration")}
     if "protocol" not in scores:
         known = [(name, str(value)) for name, value in scores.items()]
-        return f"{_table(('metric', 'value'), known)}\n\nThe protocol was not recorded."
+        table = rows_to_markdown(("metric", "value"), known)
+        return "\n".join([*table, "", "The protocol was not recorded."])
     heads, rows, sentences = scores_to_rows(scores)
-    return "\n\n".join([_table(heads, rows), *filter(None, sentences)])
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *rows))
+    return "\n\n".join(["\n".join(rows_to_markdown(heads, rows)), *filter(None, sentences)])
 
 
 def _fenced(language: str, text: str) -> str:

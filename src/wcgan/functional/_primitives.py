@@ -95,15 +95,15 @@ def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
     return (matrix.mT @ vectors.reshape(slots, groups, p, 1)).reshape(slots, groups * p)
 
 
-@register("all_reduce", fake=lambda values, group: torch.empty_like(values))
-def all_reduce(values: Tensor, group: str) -> Tensor:
+@register("all_reduce", fake=lambda values, process_group: torch.empty_like(values))
+def all_reduce(values: Tensor, process_group: str) -> Tensor:
     """The sum over the ranks of a process group, given by name. Its gradient is the same sum."""
     total = values.clone()
-    dist.all_reduce(total, group=resolve_group(group))
+    dist.all_reduce(total, group=name_to_process_group(process_group))
     return total
 
 
-def resolve_group(name: str) -> dist.ProcessGroup:
+def name_to_process_group(name: str) -> dist.ProcessGroup:
     """Name -> process group. Unlike the group, its name can be copied, pickled and passed to an operator."""
     from torch.distributed.distributed_c10d import _resolve_process_group
 
@@ -111,11 +111,11 @@ def resolve_group(name: str) -> dist.ProcessGroup:
 
 
 def _all_reduce_context(ctx, inputs, output) -> None:
-    ctx.group = inputs[1]
+    ctx.process_group = inputs[1]
 
 
 def _all_reduce_backward(ctx, grad):
-    return all_reduce(grad.contiguous(), ctx.group), None
+    return all_reduce(grad.contiguous(), ctx.process_group), None
 
 
 register_gradient(all_reduce, _all_reduce_backward, _all_reduce_context)

@@ -85,7 +85,7 @@ def whiten_color(
     groups: int = 1,
     eps: float = 1e-3,
     iterations: int = 5,
-    group: str = "",
+    process_group: str = "",
     relu: bool = False,
 ) -> tuple[Tensor, Statistics]:
     r"""Whitens a batch with its own statistics and colors it, as one affine map per sample.
@@ -104,7 +104,7 @@ def whiten_color(
         groups: whitens within this many equal groups of channels; for `"standardize"`, the number of channels.
         eps: the shrinkage.
         iterations: steps of Newton's iteration.
-        group: name of the process group whose ranks share statistics; empty for this process alone.
+        process_group: name of the process group whose ranks share statistics; empty for this process alone.
         relu: also applies a ReLU; on a GPU within the same pass.
 
     Returns:
@@ -127,27 +127,29 @@ def whiten_color(
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
     if transformed():
-        return _whiten_color_transformable(x, color, shift, index, whitening, groups, eps, iterations, group, relu)
+        return _whiten_color_transformable(
+            x, color, shift, index, whitening, groups, eps, iterations, process_group, relu
+        )
     d = x.shape[1]
     if color is not None and color.dim() == 3 and color.shape[0] * d > 2 * (x.numel() // d):
         # The matrices together have more rows than the batch has positions: multiplying them first would cost more.
         whitened, statistics = whiten_color(
-            x, whitening=whitening, groups=groups, eps=eps, iterations=iterations, group=group
+            x, whitening=whitening, groups=groups, eps=eps, iterations=iterations, process_group=process_group
         )
         offset = torch.zeros_like(color[:, 0]) if shift is None else shift
         colored = map_batch(whitened, color.unsqueeze(1), None, offset, index)
         return colored.relu() if relu else colored, statistics
     out, mean, covariance, _, _, retry, *_ = _whiten_color(
-        x, color, shift, index, whitening, groups, eps, iterations, group, relu
+        x, color, shift, index, whitening, groups, eps, iterations, process_group, relu
     )
     return out, Statistics(mean, covariance, retry)
 
 
 def _whiten_color_transformable(
-    x, color, shift, index, whitening, groups, eps, iterations, group, relu
+    x, color, shift, index, whitening, groups, eps, iterations, process_group, relu
 ) -> tuple[Tensor, Statistics]:
     """`whiten_color` from plain operations, for `vmap` and forward-mode differentiation."""
-    if group:
+    if process_group:
         raise NotImplementedError(
             "statistics shared between processes support neither forward-mode derivatives nor vmap: use sync=False"
         )
@@ -168,7 +170,9 @@ def biased_if_standardize(covariance: Tensor, whitening: str, count: float | Ten
 # The forward pass
 
 
-def _fake_whiten_color(x, color, shift, index, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:
+def _fake_whiten_color(
+    x, color, shift, index, whitening, groups, eps, iterations, process_group, relu
+) -> tuple[Tensor, ...]:
     d, dtype = x.shape[1], _passes.compute_dtype(x)
     p = d // groups
     slots = 1 if color is None else color.shape[0]
@@ -192,13 +196,13 @@ def _whiten_color(
     groups: int,
     eps: float,
     iterations: int,
-    group: str,
+    process_group: str,
     relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     local_count, mean, scatter = _passes.moments_pass(x, groups)
     count = mean.new_full((), local_count)
-    if group:
-        count, mean, scatter = _reduce_moments(count, mean, scatter, group)
+    if process_group:
+        count, mean, scatter = _reduce_moments(count, mean, scatter, process_group)
     covariance = scatter / (count - 1)
     sigma = biased_if_standardize(covariance, whitening, count)
     w = FACTORISATIONS[whitening].factorise(sigma, eps, iterations)
@@ -210,7 +214,7 @@ def _whiten_color(
     return out, mean, covariance, count, *w, mapping
 
 
-def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, group: str) -> tuple[Tensor, Tensor, Tensor]:
+def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, process_group: str) -> tuple[Tensor, Tensor, Tensor]:
     """Moments of the batches of all ranks together, which may differ in size, from one all-reduce.
 
     Sums about zero would cancel if the mean is large, so they are taken in float64, which is enough for float32 data.
@@ -219,7 +223,7 @@ def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, group: str) ->
     groups = scatter.shape[0]
     centre = mu.view(groups, -1, 1)
     gram = scatter.double() + n * centre * centre.mT
-    n, total, gram = _reduce(group, n, n * mu, gram)
+    n, total, gram = _reduce(process_group, n, n * mu, gram)
     mu = total / n
     centre = mu.view(groups, -1, 1)
     gram = gram - n * centre * centre.mT
@@ -240,7 +244,7 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
     x, color, index, out, mean, covariance, count, *rest = ctx.saved_tensors
     *factors, mapping = rest
     w = Whitening(*factors)
-    whitening, _, eps, iterations, group, relu = ctx.options
+    whitening, _, eps, iterations, process_group, relu = ctx.options
     if torch.is_grad_enabled():
         mapping = compose(color, w.matrix)  # recomputed, so that the graph of a second derivative reaches both
     if grad is None:
@@ -257,8 +261,8 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
         grad_mu = -transposed_times(mapping, grad_shift).sum(0)
         grad_mu = grad_mu if grad_mean is None else grad_mu + grad_mean
         given = [] if grad_covariance is None else [grad_covariance]
-        if group:  # all ranks share the statistics, so their gradients add up
-            grad_mu, grad_w, *given = _reduce(group, grad_mu, grad_w, *given)
+        if process_group:  # all ranks share the statistics, so their gradients add up
+            grad_mu, grad_w, *given = _reduce(process_group, grad_mu, grad_w, *given)
         sigma = biased_if_standardize(covariance, whitening, count)
         grad_sigma = FACTORISATIONS[whitening].pull_back(sigma, w, grad_w, eps, iterations)
         grad_sigma = sum(given, biased_if_standardize(grad_sigma, whitening, count))
@@ -289,7 +293,7 @@ def _two_maps_fused(
 register_gradient(_whiten_color, _backward, _context)
 
 
-def _reduce(group: str, *parts: Tensor) -> list[Tensor]:
+def _reduce(process_group: str, *parts: Tensor) -> list[Tensor]:
     """The sum of each tensor over the ranks, in one call."""
-    total = all_reduce(torch.cat([part.flatten() for part in parts]), group)
+    total = all_reduce(torch.cat([part.flatten() for part in parts]), process_group)
     return [t.view_as(part) for t, part in zip(total.split([p.numel() for p in parts]), parts, strict=True)]

@@ -27,7 +27,7 @@ def whiten_color_parts(
     groups: int = 1,
     eps: float = 1e-3,
     iterations: int = 5,
-    group: str = "",
+    process_group: str = "",
     relu: bool = False,
 ) -> tuple[Tensor, list[Statistics]]:
     r"""Applies `whiten_color` to equal consecutive parts of a batch, each with its own statistics.
@@ -46,7 +46,7 @@ def whiten_color_parts(
         groups: as in `whiten_color`.
         eps: as in `whiten_color`.
         iterations: as in `whiten_color`.
-        group: as in `whiten_color`.
+        process_group: as in `whiten_color`.
         relu: as in `whiten_color`.
 
     Returns:
@@ -63,7 +63,7 @@ def whiten_color_parts(
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
-    arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
+    arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu)
     if parts == 1 or torch.is_grad_enabled() or transformed():
         outs, statistics = _one_after_another(*arguments)
         return outs[0] if parts == 1 else torch.cat(outs), statistics
@@ -72,10 +72,16 @@ def whiten_color_parts(
 
 
 def _one_after_another(
-    x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu
+    x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu
 ) -> tuple[list[Tensor], list[Statistics]]:
     """`whiten_color` of each part in a loop."""
-    options = {"whitening": whitening, "groups": groups, "eps": eps, "iterations": iterations, "group": group}
+    options = {
+        "whitening": whitening,
+        "groups": groups,
+        "eps": eps,
+        "iterations": iterations,
+        "process_group": process_group,
+    }
     results = [whiten_color(*part, **options, relu=relu) for part in _cut(x, color, shift, index, parts)]
     return [out for out, _ in results], [statistics for _, statistics in results]
 
@@ -99,7 +105,9 @@ def _rows(values: Tensor | None, rows: slice) -> Tensor | None:
     return None if values is None else values[rows]
 
 
-def _fake_parts(x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:
+def _fake_parts(
+    x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu
+) -> tuple[Tensor, ...]:
     d, dtype = x.shape[1], _passes.compute_dtype(x)
     shapes = ((parts, d), (parts, groups, d // groups, d // groups), (parts, groups))
     return torch.empty_like(x), *(x.new_empty(shape, dtype=dtype) for shape in shapes)
@@ -116,14 +124,14 @@ def _whiten_color_parts(
     groups: int,
     eps: float,
     iterations: int,
-    group: str,
+    process_group: str,
     relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, d = x.shape[:2]
     kernels = kernels_for(x)
     shared = color is None or index is not None or color.shape[0] == 1
-    if kernels is None or group or not shared:
-        arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
+    if kernels is None or process_group or not shared:
+        arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu)
         outs, statistics = _one_after_another(*arguments)
         mean, covariance, retry = (torch.stack(column) for column in zip(*statistics, strict=True))
         return torch.cat(outs, out=torch.empty_like(x)), mean, covariance, retry

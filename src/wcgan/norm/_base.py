@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from wcgan.functional._factorisations import SMALLEST_EPS
 from wcgan.functional._operators import check_batch, check_groups, transformed
-from wcgan.functional._primitives import resolve_group
+from wcgan.functional._primitives import name_to_process_group
 from wcgan.functional.affine import affine, compose
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
@@ -83,13 +83,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         """Whether this forward pass uses the statistics of the batch, not the running ones."""
         return self.whitening != "none" and (self.training or not self.track_running_stats)
 
-    def _group(self) -> str:
+    def _sync_group(self) -> str:
         """Name of the process group whose ranks share batch statistics; empty if none."""
         return _group_name(self.process_group) if self.sync else ""
 
     def _check_input(self, x: Tensor) -> None:
         parts = self.parts if self.training else 1
-        check_batch(x, minimum=2 * parts if self._uses_batch() and not self._group() else 0, empty=True)
+        check_batch(x, minimum=2 * parts if self._uses_batch() and not self._sync_group() else 0, empty=True)
         if x.dim() not in self._ranks:
             ranks = " or ".join(f"{rank}D" for rank in self._ranks)
             raise ValueError(f"{type(self).__name__} expects a {ranks} input, got {x.dim()}D: shape {tuple(x.shape)}")
@@ -121,12 +121,12 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             matrix, offset, mean = self.as_map(color, shift)
             out = affine(x, matrix, offset, index, mean)
             return out.relu() if relu else out
-        group, parts = self._group(), self.parts if self.training else 1
-        if x.numel() == 0 and not group:
-            return self._color_nothing(x, color, shift, index)
+        process_group, parts = self._sync_group(), self.parts if self.training else 1
+        if x.numel() == 0 and not process_group:
+            return self._color_empty_batch(x, color, shift, index)
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
-        if self._is_batch_norm(color) and not group:
+        if self._is_batch_norm(color) and not process_group:
             out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
@@ -140,7 +140,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 groups=self._covariance_groups,
                 eps=self.eps,
                 iterations=self.iterations,
-                group=group,
+                process_group=process_group,
                 relu=relu,
             )
         if self.training:
@@ -153,7 +153,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         diagonal = self.whitening == "standardize" and (color is None or color.dim() == 2)
         return diagonal and self.eps >= SMALLEST_EPS and not transformed()
 
-    def _color_nothing(self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> Tensor:
+    def _color_empty_batch(self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> Tensor:
         """An empty batch, handled like `torch.nn.BatchNorm2d`: statistics do not change, gradients are zero."""
         matrix = compose(color, x.new_ones(self.num_features, 1, 1))
         offset = matrix.new_zeros(matrix.shape[0], self.num_features) if shift is None else shift
@@ -195,7 +195,7 @@ def _group_name(name: str | None) -> str:
     """The name of a process group with more than one rank (None: the default group); empty if there is none."""
     if not (dist.is_available() and dist.is_initialized()):
         return ""
-    group = dist.group.WORLD if name is None else resolve_group(name)
+    group = dist.group.WORLD if name is None else name_to_process_group(name)
     assert group is not None
     return group.group_name if dist.get_world_size(group) > 1 else ""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from wcgan.core.processes import process_count, stop_requests
 from wcgan.data import check_present
 from wcgan.paper.tables import Row, Table
-from wcgan.report.write_table import write_table
+from wcgan.report import write_table
 from wcgan.reproduce.complete_run import (
     RunResult,
     complete_run,

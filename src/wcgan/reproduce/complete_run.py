@@ -147,7 +147,10 @@ class RunResult:
 
 def result_if_complete(planned: PlannedRun, scorer: Scorer) -> RunResult | None:
     """The result of a run with nothing left to do; None if there is something to do."""
-    summary = run_to_summary(planned, scorer)
+    try:
+        summary = run_to_summary(planned, scorer)
+    except OSError:  # `complete_run` fails on it, and says why
+        return None
     if summary.state is RunStatus.DIVERGED:
         return RunResult(RunStatus.DIVERGED, summary.iteration, f"diverged at iteration {summary.iteration}")
     done = summary.state is RunStatus.DONE

@@ -191,8 +191,8 @@ def find_checkpoint(run: Run, name: str) -> Checkpoint:
         if found.damaged:
             older = int(found.path.stem)
             raise CheckpointError(
-                f"the last checkpoint in {run.checkpoints} is damaged ({'; '.join(found.damaged)}): restore the file, or take "
-                f'the newest that is whole with --checkpoint {older} (in Python: checkpoint="{older}")'
+                f"the last checkpoint in {run.checkpoints} is damaged ({'; '.join(found.damaged)}): restore the file, "
+                f'or take the newest that is whole with --checkpoint {older} (in Python: checkpoint="{older}")'
             )
         return found
     stem = name.lstrip("0").zfill(7) if _NUMBER.fullmatch(name) else name

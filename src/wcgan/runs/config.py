@@ -241,6 +241,7 @@ class ClassifyConfig:
 
 
 def write_config(config: Any, path: Path) -> None:
+    """Writes a config as YAML, atomically; `read_config` reads it back."""
     write_atomically(path, config_to_yaml(config).encode())
 
 

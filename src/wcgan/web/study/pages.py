@@ -82,9 +82,8 @@ def _served(title: str, *parts: object) -> str:
     return document(title, head, tag("body", *parts, class_="page"))
 
 
-STUDY_SHEET = Markup(
-    SHEET
-    + """
+STUDY_SHEET = SHEET + Markup(
+    """
 .page { max-width: 1000px; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; margin: 1rem 0; }
 .choice { display: flex; flex-direction: column; align-items: center; gap: .6rem; padding: .8rem; font: inherit;

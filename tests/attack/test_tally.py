@@ -1,0 +1,34 @@
+"""The counting of attacks: what is wrong in a case is counted, and the cases after it run."""
+
+import time
+
+from tests.attack.tally import Attack, table_lines
+
+
+def test_each_kind_of_finding_is_counted_and_the_rest_runs():
+    attack = Attack(limit=0.2)
+    with attack.case():
+        pass
+    with attack.case():
+        raise KeyError("x")
+    with attack.case():
+        assert attack.cases == 0
+    with attack.case():
+        try:
+            time.sleep(30)
+        except Exception:  # does not swallow the interruption
+            raise AssertionError from None
+    with attack.case(count=5):
+        pass
+    assert attack.counts()[:4] == [9, 1, 1, 1]
+    assert 0.2 <= attack.seconds < 20
+    assert "KeyError: 'x'" in attack.findings[0]
+
+
+def test_the_table_adds_up():
+    rows = [["b: x", 1000, 0, 1, 0, 2.0], ["a: y", 5, 0, 0, 0, 1.0], ["b: x", 500, 2, 0, 0, 0.6]]
+    assert [line.split() for line in table_lines(rows)][1:] == [
+        ["a:", "y", "5", "0", "0", "0", "1"],
+        ["b:", "x", "1,500", "2", "1", "0", "3"],
+        ["all", "1,505", "2", "1", "0", "4"],
+    ]
