@@ -1,4 +1,4 @@
-"""The datasets that come as a few binary files: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100, STL-10."""
+"""Read datasets that come as arrays: MNIST, Fashion-MNIST, CIFAR, STL-10, and the embedded digits."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,15 +27,15 @@ class _Part(NamedTuple):
 
 
 def arrays_to_recipe(source: Source, folder: Path, split: str, resolution: int, channels: int, verify: bool) -> Recipe:
-    """Finds the files of a split.
+    """Find the files of a split, and return the recipe for its pack.
 
     Args:
         source: the dataset.
-        folder: where its files lie.
+        folder: the folder of its files.
         split: a key of `source.counts`.
-        resolution: height and width to give.
-        channels: to give, 1 or 3.
-        verify: whether files must have the official checksums, or where there are none the official counts.
+        resolution: height and width of the result.
+        channels: channels of the result, 1 or 3.
+        verify: whether files must have the official checksums, or the official counts if there are none.
 
     Raises:
         FileNotFoundError: if a file is missing.
@@ -72,7 +72,7 @@ def _read(
     if verify and balanced and len(set(per_class.tolist())) > 1:
         raise ValueError(
             f"{source.name} {split} in {parts[0].files[0].parent} has from {per_class.min():,} to {per_class.max():,} "
-            "images a class where the official set has as many of each; get it again, or pass verify=False"
+            "images per class where the official set has as many of each; get it again, or pass verify=False"
         )
 
 
@@ -123,7 +123,7 @@ _PARTS: Mapping[str, Callable[[Path, str, Mapping[str, str]], list[_Part]]] = {
 
 
 def load_digits(split: str, resolution: int, channels: int) -> Pack:
-    """1,797 digits of 8 x 8 pixels; of each class, in the order they are published, every fifth is a test image."""
+    """scikit-learn's 1,797 digits of 8 x 8 pixels; every fifth of each class, in their order, is a test image."""
     try:
         from sklearn import datasets  # type: ignore[import-untyped]
     except ImportError as error:
@@ -140,7 +140,7 @@ def load_digits(split: str, resolution: int, channels: int) -> Pack:
 
 
 def _is_test(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    place = np.empty_like(labels)  # of each digit among those of its class
+    place = np.empty_like(labels)  # index of each digit within its class
     for label in np.unique(labels):
         members = labels == label
         place[members] = np.arange(members.sum())

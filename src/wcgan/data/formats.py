@@ -1,4 +1,4 @@
-"""The binary formats of MNIST, CIFAR and STL-10 -> arrays. Every file is checked before it is believed."""
+"""Read the binary formats of MNIST, CIFAR and STL-10 into arrays; every file is validated first."""
 
 import gzip
 import hashlib
@@ -25,7 +25,7 @@ _MOST_UNPACKED = 1 << 28  # bytes; five times MNIST
 
 
 def read_file(path: Path, checksum: str | None = None) -> NDArray[np.uint8]:
-    """A file's bytes, mapped from disk, or decompressed, within bounds, if its name ends in .gz.
+    """A file's bytes: memory-mapped, or decompressed up to a limit if its name ends in .gz.
 
     Args:
         path: the file.

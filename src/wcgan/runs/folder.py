@@ -11,6 +11,7 @@ import subprocess
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
@@ -200,7 +201,7 @@ def resumed_run(folder: Path, config: Any = None, kind: type = Config) -> tuple[
     """A run to resume, and its own config; a `config` that differs from it is refused."""
     run = Run(folder)
     own: Any = run.config(kind)
-    if config is not None and config != own:
+    if config is not None and replace(config, preset=own.preset) != own:  # a preset may have two names
         differences = config_differences(config_to_dict(own), config_to_dict(config))
         raise ValueError(
             f"{folder} was begun with another config ({'; '.join(differences)}): "
