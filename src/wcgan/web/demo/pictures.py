@@ -18,6 +18,11 @@ from wcgan.web.demo.limits import MOST_IMAGES, MOST_ROWS, MOST_SEED, MOST_TRUNCA
 
 WAYS = ("take turns", "are mixed")
 """What several classes do: every image has one of them, or every image has a weighted mix."""
+# Blue below 0, white at 0, red above: distinct for colour-blind readers too.
+_STOPS = torch.tensor([[5, 48, 97], [67, 147, 195], [247, 247, 247], [214, 96, 77], [103, 0, 31]], dtype=torch.float64)
+_INK = (27, 31, 36)
+_LEAST_SIDE = 288  # pixels of a heat map
+_GAP = 8
 
 
 def class_to_text(sampler: Sampler, label: int) -> str:
@@ -193,13 +198,6 @@ def comparison(
         caption = f"{name}: {sampler.config.normalization}, iteration {sampler.iteration}"
         pictures[name] = images_to_picture(images), caption if sampler.conditional else f"{caption}, no classes"
     return pictures
-
-
-# Blue below 0, white at 0, red above: distinct for colour-blind readers too.
-_STOPS = torch.tensor([[5, 48, 97], [67, 147, 195], [247, 247, 247], [214, 96, 77], [103, 0, 31]], dtype=torch.float64)
-_INK = (27, 31, 36)
-_LEAST_SIDE = 288  # pixels of a heat map
-_GAP = 8
 
 
 def values_to_colours(values: Tensor, bound: float) -> Tensor:

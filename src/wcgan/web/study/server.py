@@ -19,6 +19,9 @@ except ImportError as error:
     raise ImportError(f"a study is served by uvicorn: pip install 'wcgan[web]' ({error})") from error
 
 
+MOST_CONNECTIONS, MOST_PER_ADDRESS = 2000, 400
+HEAD_SECONDS = 10.0  # for the head of a request to arrive, from when it may begin
+ANSWER_SECONDS = 120.0  # for the rest of the request, and for the answer to be taken
 _EVERYWHERE = {"0.0.0.0", "::"}
 _MOST_HEAD = 16 << 10  # bytes
 _OTHER_FILES = 64  # open besides connections
@@ -100,11 +103,6 @@ def _address(host: str, port: int) -> str:
     return f"http://{name}:{port}"
 
 
-MOST_CONNECTIONS, MOST_PER_ADDRESS = 2000, 400
-HEAD_SECONDS = 10.0  # for the head of a request to arrive, from when it may begin
-ANSWER_SECONDS = 120.0  # for the rest of the request, and for the answer to be taken
-
-
 def bounded_protocol(
     per_address: int = MOST_PER_ADDRESS, head_seconds: float = HEAD_SECONDS, answer_seconds: float = ANSWER_SECONDS
 ) -> type[H11Protocol]:
@@ -113,7 +111,7 @@ def bounded_protocol(
     An address with too many connections loses the oldest one that waits for a request; if none waits, the new one is
     closed.
     """
-    held: dict[str, dict[Bounded, None]] = {}  # by address, the oldest first
+    connections: dict[str, dict[Bounded, None]] = {}  # by address, the oldest first
 
     class Bounded(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
@@ -127,7 +125,7 @@ def bounded_protocol(
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._network = address_to_network(self.client[0]) if self.client else ""
-            own = held.setdefault(self._network, {})
+            own = connections.setdefault(self._network, {})
             own[self] = None
             if len(own) > per_address:
                 oldest = next(other for other in own if other.waits)  # this one does, at least
@@ -139,10 +137,10 @@ def bounded_protocol(
             super().connection_lost(exc)
             if self._timer is not None:
                 self._timer.cancel()
-            own = held.get(self._network, {})
+            own = connections.get(self._network, {})
             own.pop(self, None)
             if not own:
-                held.pop(self._network, None)
+                connections.pop(self._network, None)
 
         def data_received(self, data: bytes) -> None:
             waited = self.waits

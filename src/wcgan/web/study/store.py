@@ -15,6 +15,9 @@ from urllib.parse import unquote, urlsplit
 from wcgan.core.terminal import shown
 from wcgan.web.study.config import CHOICES, SIDES, Trial
 
+PATIENCE = 5  # seconds to wait for a lock or an answer
+Statement = tuple[str, Sequence[object]]
+"""SQL with `?` for each value, and the values."""
 _PARTICIPANTS, _VOTES = "study_participants", "study_votes"
 _SCHEMA = (
     f"""CREATE TABLE IF NOT EXISTS {_PARTICIPANTS} (
@@ -53,8 +56,17 @@ class Vote:
     time: str
 
 
+class DatabaseError(ValueError):
+    """The database cannot be used."""
+
+
 class FullError(ValueError):
     """No more participants can join."""
+
+
+def sqlite_file(folder: Path) -> str:
+    """The default database of a study."""
+    return str(folder / "votes.sqlite")
 
 
 class Store:
@@ -140,14 +152,6 @@ def _to_vote(participant: Any, pair: Any, side: Any, number: Any, choice: Any, t
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-
-
-Statement = tuple[str, Sequence[object]]
-PATIENCE = 5  # seconds to wait for a lock or an answer
-
-
-class DatabaseError(ValueError):
-    """The database cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -276,8 +280,3 @@ _POSTGRESQL = Dialect(
     _connect_postgresql, "%s", ("BEGIN", "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"), _postgresql_errors
 )
 _DIALECTS = {"file": _SQLITE, "postgresql": _POSTGRESQL, "postgres": _POSTGRESQL}
-
-
-def sqlite_file(folder: Path) -> str:
-    """The default database of a study."""
-    return str(folder / "votes.sqlite")
