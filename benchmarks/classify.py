@@ -27,8 +27,8 @@ from wcgan.data import Dataset
 from wcgan.nets import ClassifierConfig
 from wcgan.runs.config import ClassifyConfig
 from wcgan.runs.folder import find_commit
-from wcgan.train.batches import LabelledBatches, dataset_on
-from wcgan.train.classifier import build_pupil, make_step
+from wcgan.train.batches import ClassifierBatches, dataset_on
+from wcgan.train.classifier import build_learner, make_step
 from wcgan.train.graph import WARM_UP
 from wcgan.train.start_classifier import fit_classifier
 
@@ -61,9 +61,9 @@ def make_timers(
         for count in seeds:
             config = fit_classifier(replace(base, classifier=replace(network, normalization=row)), dataset)
             configs = [replace(config, train=replace(config.train, seed=seed)) for seed in range(count)]
-            pupils = [build_pupil(c, dataset.images, hardware.device, hardware.channels_last) for c in configs]
-            batches = [LabelledBatches(dataset, c.train, hardware.device) for c in configs]
-            step = make_step(pupils, batches, hardware, Spoken())
+            learners = [build_learner(c, dataset.images, hardware.device, hardware.channels_last) for c in configs]
+            batches = [ClassifierBatches(dataset, c.train, hardware.device) for c in configs]
+            step = make_step(learners, batches, hardware, Spoken())
             for number in range(WARM_UP + 2):
                 step(number)
             timers[f"{row}, {count}"] = partial(seconds_of, step, 2 if quick else ITERATIONS, hardware.device)

@@ -17,9 +17,9 @@ from wcgan.core.device import find_device
 from wcgan.data import load
 from wcgan.evaluate.small_classifier import pixels_to_input
 from wcgan.nets import build_discriminator
-from wcgan.runs.checkpoint import tensors_to_network
+from wcgan.runs.checkpoint import find_checkpoint, tensors_to_network
 from wcgan.runs.folder import Run, find_commit
-from wcgan.runs.sampler import find_checkpoint, load_generator
+from wcgan.runs.sampler import load_generator
 
 BATCH = 500
 

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from wcgan.core.device import find_hardware
-from wcgan.core.processes import Rank, process_group
+from wcgan.core.processes import Rank, join_processes
 from wcgan.reproduce.timed_iteration import (
     WIDTH_ON_CPU,
     Step,
@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> None:
     }
     train = next(iter(configs.values())).train
     hardware = find_hardware(train)
-    with process_group(hardware.device) as rank:
+    with join_processes(hardware.device) as rank:
         rows = measure(configs, chosen.rounds, rank)
     if not rank.first:
         return

@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 
 from wcgan.functional import covariance_to_whitening, moments, whiten
-from wcgan.functional._kinds import ZCA
+from wcgan.functional._factorisations import ZCA
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningLayer
 from wcgan.report.charts import HEIGHT, WIDTH, Series, series_to_svg, swatch
 from wcgan.report.html import CHART, tag
-from wcgan.runs.checkpoint import tensors_to_network
+from wcgan.runs.checkpoint import find_checkpoint, tensors_to_network
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import find_checkpoint
 
 KINDS = ("cholesky", *ZCA)
 GAPS = tuple(10 ** (-power / 2) for power in range(15))

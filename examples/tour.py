@@ -3,7 +3,7 @@
     python examples/tour.py
     python examples/tour.py --picture docs/images/covariance.svg
 
-Every number printed is measured by the run that prints it.
+Every printed number is measured in that run.
 """
 
 import argparse
@@ -22,14 +22,14 @@ CHANNELS, CLASSES, WIDTH = 12, 3, 24
 
 
 def mixing_matrix() -> Tensor:
-    """A fixed (12, 12) matrix whose singular values fall from 10 to 0.3: no channel that it makes stands alone."""
+    """A fixed (12, 12) matrix with singular values from 10 down to 0.3, so that all output channels are correlated."""
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.linalg.qr(torch.randn(CHANNELS, CHANNELS, generator=generator)).Q for _ in range(2))
     return left @ torch.diag(torch.logspace(1, -0.5, CHANNELS)) @ right
 
 
 def draw_batch(samples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Smooth independent sources, mixed into correlated channels; and what a network should say about the sources."""
+    """Images whose channels mix smooth independent sources, and targets that are functions of the sources."""
     noise = torch.randn(samples, CHANNELS, 12, 12, generator=generator)
     sources = 3 * avg_pool2d(noise, 3, stride=1, padding=1)
     images = torch.einsum("ij,njhw->nihw", mixing_matrix(), sources)
@@ -61,7 +61,7 @@ def heading(text: str) -> None:
 
 
 def heat_map(matrix: Tensor) -> list[str]:
-    """Rows of text: the fuller a cell, the larger the entry beside the largest of the matrix."""
+    """Rows of text: a darker cell is a larger entry, relative to the largest of the matrix."""
     try:
         shades = " ░▒▓█"
         shades.encode(sys.stdout.encoding)
@@ -106,8 +106,8 @@ def draw_svg(panels: dict[str, Tensor]) -> str:
 def show_whitening() -> None:
     heading("1. What the layer does to a batch")
     panels = three_covariances()
-    print(f"64 images, whose {CHANNELS} channels are mixtures of the same sources. The covariance of the channels,")
-    print("the fuller the larger: batch normalisation rescales each channel, whitening decorrelates them too.\n")
+    print(f"64 images, whose {CHANNELS} channels are mixtures of the same sources. The covariance of the channels:")
+    print("Batch normalisation rescales each channel. Whitening also decorrelates them.\n")
     print_side_by_side(panels, [f"off the diagonal: {largest_correlation(m):.3f}" for m in panels.values()])
     print("\n   (the largest entry off the diagonal, as a share of the largest on it)")
 
@@ -120,8 +120,8 @@ def show_labels() -> None:
     layer = wcgan.ConditionalWhiteningColoring2d(CHANNELS, classes=CLASSES)
     out = layer(images, labels)
     panels = {f"class {y}": covariance(out[labels == y]) for y in range(CLASSES)}
-    print("All samples are whitened together; then each class gets a covariance of its own, C C^T, with C")
-    print("the sum of the class's matrix and a shared one.\n")
+    print("All samples are whitened together. Then each class gets its own covariance C C^T, where C is the")
+    print("sum of the class's matrix and a shared one.\n")
     colors = layer.coloring_slots()[0].detach()  # (classes, d, d)
     gaps = [float((m - c @ c.mT).abs().max() / m.abs().max()) for m, c in zip(panels.values(), colors, strict=True)]
     print_side_by_side(panels, [f"gap to C C^T: {100 * gap:.1f}%" for gap in gaps])
@@ -145,19 +145,19 @@ def show_swap() -> tuple[nn.Module, nn.Module]:
     torch.manual_seed(0)
     network = build_network()
     images, _ = draw_batch(32, torch.Generator().manual_seed(3))
-    network(images)  # something for the running statistics
+    network(images)  # gives the running statistics some content
     swapped = wcgan.convert_batchnorm(copy.deepcopy(network))
     for (name, old), new in zip(network.named_children(), swapped.children(), strict=True):
         if type(old) is not type(new):
             print(f"   layer {name}: {type(old).__name__} becomes\n      {new}")
     with torch.no_grad():
         before, after = network.eval()(images), swapped.eval()(images)
-    print(f"   In evaluation the network still says the same: largest change {float((after - before).abs().max()):.1e}")
+    print(f"   In evaluation the network computes the same: largest change {float((after - before).abs().max()):.1e}")
     return network.train(), swapped.train()
 
 
 def train(network: nn.Module, steps: int) -> tuple[list[float], float]:
-    """Losses of each step, and seconds a step. Every step draws new images, so that the loss is one on unseen data."""
+    """The loss of each step, and seconds per step. Every step draws new images, so the loss is on unseen data."""
     generator = torch.Generator().manual_seed(4)
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
     losses, seconds = [], 0.0
@@ -182,7 +182,7 @@ def show_training(network: nn.Module, swapped: nn.Module, steps: int) -> None:
     for first in range(0, steps - size + 1, size):
         a, b = (sum(losses[first : first + size]) / size for losses in (plain, white))
         print(f"   {f'{first + 1}-{first + size}':>12}{a:>24.4f}{b:>26.4f}")
-    print(f"   {'ms a step':>12}{1e3 * plain_s:>24.1f}{1e3 * white_s:>26.1f}")
+    print(f"   {'ms per step':>12}{1e3 * plain_s:>24.1f}{1e3 * white_s:>26.1f}")
 
 
 def show_folding(swapped: nn.Module) -> None:
@@ -198,14 +198,14 @@ def show_folding(swapped: nn.Module) -> None:
             left = ", ".join(constant.state_dict()) or "nothing of its own"
             print(f"      {', '.join(layer.state_dict())} -> {left}")
     sizes = [sum(t.numel() for t in network.state_dict().values()) for network in (swapped, folded)]
-    print(f"   The network holds {sizes[1]} numbers in place of {sizes[0]}, and has nothing left to factorise.")
+    print(f"   The network has {sizes[1]} numbers instead of {sizes[0]}, and nothing left to factorise.")
     change = float((after - before).abs().max() / before.abs().max())
-    print(f"   Its output is the same: largest change {change:.1e} of the largest value")
+    print(f"   The output is the same: largest change {change:.1e} of the largest value")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A two-minute tour of the layer.")
-    parser.add_argument("--steps", type=int, default=400, help="training steps of each network (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=400, help="training steps for each network (default: %(default)s)")
     parser.add_argument("--picture", type=Path, help="write the first figure to this SVG file and stop")
     options = parser.parse_args()
     if options.steps < 1:
@@ -219,7 +219,7 @@ def main() -> None:
     network, swapped = show_swap()
     show_training(network, swapped, options.steps)
     show_folding(swapped)
-    print(f"\n{time.perf_counter() - start:.0f} seconds. Next: README.md, and docs/ for why each of these is so.")
+    print(f"\n{time.perf_counter() - start:.0f} seconds. Next: README.md and docs/.")
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def test_a_run_stops_where_it_is_told_and_goes_on_to_its_end(command, place):
     photos = write_photos(place.parent / "photos")
     code, out, _ = command(*training(photos, "run", iterations=4), "--stop-at", 2)
     assert code == 0
-    assert "stopped at iteration 2; go on with: wcgan train --resume --out run" in out
+    assert "stopped at iteration 2; continue with: wcgan train --resume --out run" in out
     assert "finished" not in out
     code, out, _ = command("train", "--resume", "--out", "run")
     assert (code, "finished at iteration 4: run" in out) == (0, True)
@@ -205,7 +205,7 @@ def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_r
     assert [line.split()[1] for line in table] == ["FID(classifier)", "IS(classifier)", "accuracy(classifier)"]
     assert "protocol: paper-10k, 50 generated against 359, 10 sets of 5\n" in out
     assert f"torch {torch.__version__}" in out
-    assert "% of digits test" in out
+    assert "its accuracy on digits test is " in out
     line = Run(digits_run).lines()[-1]
     assert (line["kind"], line["iteration"], line["protocol"]["seed"]) == ("evaluation", 2, 3)
     assert "IS(classifier)" in command("compare", digits_run)[1]
@@ -416,5 +416,44 @@ def test_a_bug_is_not_hidden(monkeypatch):
         cli.main()
 
 
-def test_the_version_is_said(command):
+def test_the_version_is_printed(command):
     assert command("--version") == (0, f"wcgan {wcgan.__version__}\n", "")
+
+
+# Help
+
+
+def commands(group, *before):
+    """Every command below a group, with the words that are typed before its options."""
+    for name, found in group.commands.items():
+        yield (*before, name), found
+        if hasattr(found, "commands"):
+            yield from commands(found, *before, name)
+
+
+def test_help_explains_every_option_of_every_command(command):
+    from typer.main import get_command
+
+    found = dict(commands(get_command(cli.app)))
+    assert ("study", "create") in found
+    for name, each in found.items():
+        unexplained = [option.name for option in each.params if not (option.help or "").endswith((".", ")"))]
+        assert unexplained == [], name
+        code, out, _ = command(*name, "--help")
+        assert code == 0
+        assert "<bool>" not in out
+
+
+def test_help_lists_the_commands_in_groups(command):
+    code, out, _ = command("--help")
+    assert code == 0
+    places = [out.index(f"\u2500 {title} ") for title in (cli.TRAIN, cli.USE, cli.MEASURE)]
+    panels = (out[begin:end].splitlines()[1:] for begin, end in zip(places, [*places[1:], None], strict=True))
+    names = [
+        [line.split()[1] for line in panel if line.startswith("\u2502 ") and line[2].isalpha()] for panel in panels
+    ]
+    assert [" ".join(found) for found in names] == [
+        "train classify presets datasets",
+        "sample demo export",
+        "evaluate compare reproduce study",
+    ]

@@ -1,20 +1,37 @@
-"""What the README and the pages say: their code runs, their links lead somewhere, and the site needs nobody else."""
+"""README, guides and pages: code runs, links resolve, lists are complete, and the site is self-contained."""
 
 import os
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from typer.main import get_command
 
 import wcgan
+from wcgan.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("docs/*.md"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES]
+DOCUMENTED_PACKAGES = (
+    "functional",
+    "nets",
+    "data",
+    "runs",
+    "paper",
+    "train",
+    "evaluate",
+    "report",
+    "reproduce",
+    "export",
+)
 # Attributes through which a page loads something, by tag; a link that a reader may follow is not among them.
 LOADS = {
     "script": "src",
@@ -47,7 +64,8 @@ def without_code(path: Path) -> str:
 
 def anchors(path: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", without_code(path), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    written = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return written | set(re.findall(r"^::: (\S+)$", path.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if python_blocks(path)], ids=name)
@@ -78,10 +96,39 @@ def test_no_formula_is_broken_over_lines_and_left_as_it_is_written(path: Path) -
     assert not [line for line in lines if line.count("$") % 2]
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", ROOT / "docs/idea.md"], ids=name)
-def test_table_has_every_variant(path: Path) -> None:
+def test_table_of_variants_has_every_variant() -> None:
     row = re.compile(r"^\| `([\w-]+)` \| (?:cholesky|zca|newton|standardize|none)\b", re.MULTILINE)
-    assert row.findall(path.read_text(encoding="utf-8")) == list(wcgan.VARIANTS)
+    assert row.findall((ROOT / "docs/idea.md").read_text(encoding="utf-8")) == list(wcgan.VARIANTS)
+
+
+def test_readme_names_every_variant_in_their_order_and_is_short() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = text.partition("builds any of the seventeen:")[2].partition("[The idea]")[0]
+    assert re.findall(r"`([\w-]+)`", listed) == list(wcgan.VARIANTS)
+    assert len(text.splitlines()) <= 150
+
+
+def test_installation_page_lists_every_extra() -> None:
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]")[2]
+    extras = re.findall(r"^(\w+) = \[", declared.partition("[project.scripts]")[0], re.MULTILINE)
+    listed = re.findall(
+        r"^\| `wcgan\[(\w+)\]`", (ROOT / "docs/installation.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert listed == [extra for extra in extras if extra not in ("dev", "docs")]
+
+
+def test_walks_name_files_and_functions_that_exist() -> None:
+    walks = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Three walks")[2].partition("## Style")[0]
+    )
+    for walk in walks.split("### ")[1:]:
+        steps = re.findall(r"^\d\. (.+)$", walk, re.MULTILINE)
+        assert 1 < len(steps) <= 8
+        for step in steps:
+            files = re.findall(r"`([\w/]+\.py)`", step)
+            source = "".join((ROOT / "src/wcgan" / file).read_text(encoding="utf-8") for file in files)
+            for defined in re.findall(r"`(\w+)`", step):
+                assert re.search(rf"^(?:def |class )?{defined}\b", source, re.MULTILINE), step
 
 
 class Loaded(HTMLParser):
@@ -126,3 +173,31 @@ def test_site_shows_formulas_and_examples_without_a_script(site: Path) -> None:
         text = re.sub(r"<(script|style|code)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         left = re.findall(r":math:|\.\. math::|\$\$|\\(?:Sigma|Gamma|bar|hat|top)\b|<blockquote>", text)
         assert not left, page
+
+
+def test_api_page_has_every_public_class_and_function(site: Path) -> None:
+    ids = set(re.findall(r' id="([\w.]+)"', (site / "api/index.html").read_text(encoding="utf-8")))
+    shown = {name.rpartition(".")[2] for name in ids}
+    for package in (wcgan, *(import_module(f"wcgan.{name}") for name in DOCUMENTED_PACKAGES)):
+        called = [name for name in package.__all__ if callable(getattr(package, name))]
+        assert [name for name in called if name not in shown] == [], package.__name__
+
+
+def test_command_line_page_has_every_command_and_option(site: Path) -> None:
+    page = unescape(re.sub(r"<[^>]+>", "", (site / "commands/index.html").read_text(encoding="utf-8")))
+    sections = dict(zip(*[iter(re.split(r"^(wcgan [a-z ]+)¶$", page, flags=re.MULTILINE)[1:])] * 2, strict=True))
+    found = runnable_commands(get_command(app), "wcgan")
+    assert list(sections) == list(found)
+    for name, command in found.items():
+        assert command.help in sections[name]
+        for parameter in command.params:
+            if parameter.name != "help":
+                assert parameter.opts[-1].lower() in sections[name].lower()
+                assert parameter.help.replace("`", "") in sections[name]
+
+
+def runnable_commands(command: Any, name: str) -> dict[str, Any]:
+    if not hasattr(command, "commands"):
+        return {name: command}
+    found = [runnable_commands(child, f"{name} {key}") for key, child in command.commands.items()]
+    return {key: value for part in found for key, value in part.items()}

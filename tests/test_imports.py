@@ -20,7 +20,7 @@ DOORS = {"_load": {f"wcgan.runs.sampler{name}" for name in ("", ".Sampler", ".lo
 LAYERS = ("functional", "kernels", "norm")
 FILES = sorted(ROOT.rglob("*.py"))
 OPTIONAL = {
-    *("PIL", "fastapi", "gradio", "huggingface_hub", "matplotlib", "onnx", "onnxruntime", "onnxscript", "pandas"),
+    *("PIL", "fastapi", "gradio", "huggingface_hub", "onnx", "onnxruntime", "onnxscript", "pandas"),
     *("psycopg", "ray", "rich", "safetensors", "scipy", "sklearn", "tensorboard", "torch_fidelity", "torchmetrics"),
     *("torchvision", "typer", "uvicorn", "yaml"),
 }

@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 import wcgan
+import wcgan.nets
 
 PUBLIC = [
     "VARIANTS",
@@ -36,6 +37,11 @@ NORM = [
     *(name for name in PUBLIC if name not in ("__version__", "functional", "load")),
     *("FoldedMap", "Variant", "WhiteningLayer", "sub_batches"),
 ]
+NETS = [
+    *("ClassifierConfig", "DiscriminatorConfig", "GeneratorConfig"),
+    *("Discriminator", "Generator", "ResidualClassifier", "Scores"),
+    *("build_classifier", "build_discriminator", "build_generator"),
+]
 LAYERS = [name for name in PUBLIC if "Coloring" in name]
 NOT_CALLED = ("VARIANTS", "__version__", "functional")
 NEEDS_A_RUN = "load"  # so that its example cannot run by itself
@@ -43,8 +49,10 @@ CALLED = [
     *(f"wcgan.{name}" for name in PUBLIC if name not in (*NOT_CALLED, NEEDS_A_RUN)),
     *(f"wcgan.functional.{name}" for name in FUNCTIONAL if name != "Statistics"),
     "wcgan.norm.sub_batches",
+    *(f"wcgan.nets.{name}" for name in NETS if name.endswith("Config") or name.startswith("build")),
 ]
-MODULES = [wcgan, wcgan.functional, wcgan.norm]
+MODULES = {wcgan: PUBLIC, wcgan.functional: FUNCTIONAL, wcgan.norm: NORM, wcgan.nets: NETS}
+EACH_MODULE = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 
 
 def resolve(path):
@@ -54,25 +62,18 @@ def resolve(path):
     return value
 
 
-def test_the_public_list_is_exactly_this():
-    assert sorted(wcgan.__all__) == sorted(PUBLIC)
+@EACH_MODULE
+def test_the_public_list_is_exactly_this(module):
+    assert sorted(module.__all__) == sorted(MODULES[module])
 
 
-def test_the_public_list_of_the_functions_is_exactly_this():
-    assert sorted(wcgan.functional.__all__) == sorted(FUNCTIONAL)
-
-
-def test_the_public_list_of_the_layers_is_exactly_this():
-    assert sorted(wcgan.norm.__all__) == sorted(NORM)
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@EACH_MODULE
 def test_every_name_on_a_list_is_there(module):
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
     assert len(set(module.__all__)) == len(module.__all__)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@EACH_MODULE
 def test_no_class_or_function_is_in_reach_without_being_on_the_list(module):
     found = [
         name
@@ -108,6 +109,14 @@ def test_every_argument_of_a_function_is_documented(path):
     text = inspect.getdoc(value)
     names = [name for name in inspect.signature(value).parameters if name != "options"]
     assert [name for name in names if f"{name}:" not in text] == []
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_gives_its_equation_shapes_an_example_and_the_reference(name):
+    text = inspect.getdoc(getattr(wcgan, name))
+    sections = [".. math::", "Shape:", "Example:", "Reference:"]
+    assert [text.find(section) for section in sections] == sorted(text.find(section) for section in sections)
+    assert all(section in text for section in sections)
 
 
 @pytest.mark.parametrize("name", ["WhiteningColoring2d", "ConditionalWhiteningColoring2d"])

@@ -23,7 +23,7 @@ from roofline import config_to_work, work_to_floor
 from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
 from wcgan.functional import covariance_to_whitening
-from wcgan.functional._kinds import RETRY_SHRINKAGE
+from wcgan.functional._factorisations import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
 from wcgan.reproduce.timed_iteration import Spoken, Step, iteration_config, keep_compiled_networks, synthetic_data

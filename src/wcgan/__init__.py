@@ -1,4 +1,7 @@
-"""Whitening and coloring batch transforms, as drop-in PyTorch layers."""
+"""Whitening and coloring layers for PyTorch, drop-in replacements for batch normalisation.
+
+The layers are in `wcgan.norm`, their maths in `wcgan.functional`, GAN networks in `wcgan.nets`.
+"""
 
 from wcgan import functional
 from wcgan._load import load

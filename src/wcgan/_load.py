@@ -1,4 +1,4 @@
-"""A trained generator by the folder of its run."""
+"""Run folder -> trained generator."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,22 +8,35 @@ if TYPE_CHECKING:
 
 
 def load(path: str | Path, checkpoint: str = "last", device: str = "auto") -> "Sampler":
-    """The generator of a run, ready to sample; needs `wcgan[train]`, but none of the training data.
+    """Loads the generator of a training run, ready to sample.
+
+    Needs `pip install 'wcgan[train]'`, but not the training data.
 
     Args:
-        path: the folder of a run.
-        checkpoint: `"last"`, `"best"` (by FID, where the run was evaluated) or the number of an iteration.
+        path: the run folder.
+        checkpoint: `"last"`, `"best"` (lowest FID, if the run was evaluated) or the number of an iteration.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
 
+    Returns:
+        A `Sampler`; its `sample` method returns images.
+
+    Shape:
+        `sample(n)` returns `(n, channels, resolution, resolution)`, uint8.
+
     Raises:
-        ValueError: if that is not the folder of a run, or it has no such checkpoint.
+        ImportError: if the packages of `wcgan[train]` are not installed.
+        ValueError: if `path` is not a run folder, or has no such checkpoint.
 
     Example:
+        ```python
+        import wcgan
+
         generator = wcgan.load("runs/digits-cWC")
         images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        ```
     """
     try:
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
-        raise ImportError(f"wcgan.load needs more than the layers do: pip install 'wcgan[train]' ({error})") from error
+        raise ImportError(f"wcgan.load needs the training packages: pip install 'wcgan[train]' ({error})") from error
     return load_generator(path, checkpoint, device)

@@ -5,7 +5,7 @@ import torch
 from tests.kernels.cases import make_batch
 
 from wcgan.functional import plain_passes
-from wcgan.functional._kinds import RETRY_SHRINKAGE, shrink
+from wcgan.functional._factorisations import RETRY_SHRINKAGE, shrink
 from wcgan.functional._operators import cholesky_for
 from wcgan.functional.whitening import factorise
 

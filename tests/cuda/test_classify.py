@@ -6,8 +6,8 @@ from tests.train.classifier_cases import seeded, tiny_config, tiny_splits
 
 from wcgan.core.device import Hardware
 from wcgan.core.terminal import TrainingProgress
-from wcgan.train.batches import LabelledBatches, dataset_on
-from wcgan.train.classifier import build_pupil, examine, make_step
+from wcgan.train.batches import ClassifierBatches, dataset_on
+from wcgan.train.classifier import build_learner, make_step, measure_error
 from wcgan.train.graph import WARM_UP
 from wcgan.train.learner import learner_to_tensors
 
@@ -41,14 +41,14 @@ def train_together(normalization, seeds, graph=True, compiled=False):
     hardware = Hardware(DEVICE, torch.float32, compiled, True, None if graph else "")
     configs = seeded(tiny_config(normalization, iterations=100, learning_rate=0.02), seeds)
     training, test = (dataset_on(split, DEVICE) for split in tiny_splits())
-    pupils = [build_pupil(config, training.images, DEVICE, channels_last=True) for config in configs]
-    batches = [LabelledBatches(training, config.train, DEVICE) for config in configs]
+    learners = [build_learner(config, training.images, DEVICE, channels_last=True) for config in configs]
+    batches = [ClassifierBatches(training, config.train, DEVICE) for config in configs]
     progress = Sentences()
-    step = make_step(pupils, batches, hardware, progress)
+    step = make_step(learners, batches, hardware, progress)
     for iteration in range(ITERATIONS):
         losses = step(iteration)
-    errors = [examine(pupil, test, DEVICE)["error"].item() for pupil in pupils]
-    tensors = [{name: value.cpu() for name, value in learner_to_tensors(pupil).items()} for pupil in pupils]
+    errors = [measure_error(learner, test, DEVICE)["error"].item() for learner in learners]
+    tensors = [{name: value.cpu() for name, value in learner_to_tensors(learner).items()} for learner in learners]
     return tensors, [{name: value.item() for name, value in one.items()} for one in losses], errors, progress.said
 
 

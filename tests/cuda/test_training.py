@@ -16,7 +16,7 @@ from wcgan.core.terminal import TrainingProgress
 from wcgan.nets import build_generator
 from wcgan.runs.sampler import Sampler
 from wcgan.train import gan
-from wcgan.train.batches import Batches
+from wcgan.train.batches import GanBatches
 from wcgan.train.gan import batches_of, build_players, compile_players, make_step, train
 from wcgan.train.graph import WARM_UP
 from wcgan.train.learner import learner_to_tensors
@@ -68,7 +68,7 @@ class Training:
 
     def losses(self, iterations=ITERATIONS):
         """Of each iteration."""
-        return [{name: loss.item() for name, loss in self.step(i).items()} for i in range(iterations)]
+        return [{name: loss.item() for name, loss in self.step(i)[0].items()} for i in range(iterations)]
 
     def tensors(self):
         return {name: value.cpu() for name, value in learner_to_tensors(self.players).items()}
@@ -141,7 +141,7 @@ def test_an_iteration_never_waits_for_the_gpu(config, graph):
 def test_images_on_the_host_are_brought_without_a_wait():
     config = tiny_config()
     data = tiny_data()
-    batches = Batches(data.images, data.labels, config.classes, config.generator.noise, config.train, DEVICE)
+    batches = GanBatches(data.images, data.labels, config.classes, config.generator.noise, config.train, DEVICE)
     expected = batches.draw(1)
     with no_synchronisation():
         inputs = batches.draw(1)
@@ -153,12 +153,12 @@ def test_images_on_the_host_are_brought_without_a_wait():
 def test_samples_between_replays_are_those_of_the_new_weights_and_statistics(ema):
     config = tiny_config(ema=ema, iterations=100, learning_rate=0.01)
     training = Training(config, graph=True)
-    sampler, drawn = Sampler(training.players.sampler), []
+    sampler, drawn = Sampler(training.players.sampled_generator), []
     for iteration in range(WARM_UP + 3):
         training.step(iteration)
         drawn.append(sampler.sample(16))
         fresh = build_generator(config.generator).to(DEVICE)
-        fresh.load_state_dict(copy.deepcopy(training.players.sampler.state_dict()))
+        fresh.load_state_dict(copy.deepcopy(training.players.sampled_generator.state_dict()))
         assert (drawn[-1].int() - Sampler(fresh).sample(16).int()).abs().max() <= 1  # the rounding of a pixel
     assert not torch.equal(drawn[-1], drawn[-2])
 
@@ -167,7 +167,7 @@ def test_samples_between_replays_are_those_of_the_new_weights_and_statistics(ema
 def test_a_killed_run_goes_on_where_its_checkpoint_is(channels_last, tmp_path, monkeypatch):
     settings = {"precision": "float32", "compile": "no", "cuda_graph": "yes", "channels_last": channels_last}
     config = tiny_config(device="cuda", iterations=14, checkpoint_every=7, critic_steps=2, ema=0.9, **settings)
-    original = Batches.draw
+    original = GanBatches.draw
 
     def killed(batches, iteration):
         if iteration == 11:
@@ -177,10 +177,10 @@ def test_a_killed_run_goes_on_where_its_checkpoint_is(channels_last, tmp_path, m
     with float64():
         whole, run = tiny_run(tmp_path / "whole", config), tiny_run(tmp_path / "run", config)
         train(config, tiny_data(), whole)
-        monkeypatch.setattr(Batches, "draw", killed)
+        monkeypatch.setattr(GanBatches, "draw", killed)
         with pytest.raises(KeyboardInterrupt):
             train(config, tiny_data(), run)
-        monkeypatch.setattr(Batches, "draw", original)
+        monkeypatch.setattr(GanBatches, "draw", original)
         train(config, tiny_data(), run)
     assert_all_close(last_tensors(run), last_tensors(whole), rtol=1e-6, atol=1e-8)
 

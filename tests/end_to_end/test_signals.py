@@ -23,7 +23,7 @@ def test_a_signal_ends_the_command_with_a_checkpoint_and_says_how_to_go_on(numbe
         process.kill()
     assert process.returncode == 128 + number
     iteration = read_newest(run.checkpoints).facts["iteration"]
-    assert out.strip() == f"stopped at iteration {iteration}; go on with: wcgan train --resume --out {run.folder}"
+    assert out.strip() == f"stopped at iteration {iteration}; continue with: wcgan train --resume --out {run.folder}"
     assert "Traceback" not in err
     lines = run.lines()
     assert [line["iteration"] for line in lines if line["kind"] == "train"] == list(range(1, iteration + 1))

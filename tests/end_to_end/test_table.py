@@ -89,9 +89,9 @@ def test_an_interrupted_table_says_where_it_stands_and_the_same_command_goes_on(
     reached = max(line["iteration"] for line in lines_of(first.folder, "train"))
     assert printed.splitlines()[:2] == [
         f"digits/BN, seed 0: stopped at iteration {reached}",
-        "digits/cWC, seed 0: not begun",
+        "digits/cWC, seed 0: not started",
     ]
-    assert printed.splitlines()[-1] == "stopped; the same command goes on"
+    assert printed.splitlines()[-1] == "stopped; the same command continues"
     assert (out / "digits" / "table.md").is_file()
     assert not second.folder.exists()
 

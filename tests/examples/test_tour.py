@@ -1,4 +1,4 @@
-"""What `make quickstart` prints is true."""
+"""What `make tour` prints is true."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_each_class_has_the_covariance_of_its_coloring(output: str) -> None:
 
 def test_swap_leaves_the_evaluated_network_as_it_was(output: str) -> None:
     assert output.count("BatchNorm2d becomes") == 2
-    (change,) = numbers(r"still says the same: largest change (\S+)", output)
+    (change,) = numbers(r"network computes the same: largest change (\S+)", output)
     assert change < 1e-6
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -51,6 +52,7 @@ def test_an_onnx_file_names_its_inputs_and_has_standard_operators_only(onnx_fold
     shapes = {i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
     assert shapes == {"noise": ["batch", 6], "labels": ["batch"]}
     assert {node.domain for node in model.graph.node} == {""}
+    assert {prop.key: json.loads(prop.value) for prop in model.metadata_props}["class_names"] == ["a", "b", "c"]
     assert model.opset_import[0].version == onnx_folder[1]["opset"] == 20
     assert {node.op_type for node in model.graph.node} == set(onnx_folder[1]["operators"])
 
@@ -101,6 +103,18 @@ def test_a_dictionary_of_matrices_is_mixed_in_the_program(tmp_path):
     shapes = {tuple(tensor.shape) for tensor in torch.export.load(tmp_path / "soft.pt2").state_dict.values()}
     assert (3, 1, 4, 4) in shapes
     assert (9, 1, 4, 4) not in shapes
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch-export", "safetensors", "hub"])
+def test_files_are_as_readable_as_the_umask_allows(conditional_run, tmp_path, form):
+    pytest.importorskip("onnxruntime")
+    before = os.umask(0o027)
+    try:
+        export_run(conditional_run.folder, form, tmp_path / "out")
+    finally:
+        os.umask(before)
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (tmp_path / "out").iterdir()}
+    assert modes == dict.fromkeys(modes, oct(0o640))
 
 
 @pytest.mark.slow
@@ -155,7 +169,7 @@ def test_a_label_is_refused_where_the_generator_is_kept_as_trained(conditional_r
 
 
 def test_a_label_is_refused_for_a_generator_without_classes(plain_run, tmp_path):
-    with pytest.raises(ValueError, match="label=1 has no meaning here"):
+    with pytest.raises(ValueError, match="label=1 was given, but the model has no conditional layer"):
         export_run(plain_run.folder, "onnx", tmp_path / "out", label=1)
     assert os.listdir(tmp_path) == []
 
@@ -170,7 +184,7 @@ def test_what_is_no_run_is_refused(tmp_path):
 def test_a_folder_without_one_of_its_files_is_refused(plain_run, tmp_path, name):
     export_run(plain_run.folder, "safetensors", tmp_path / "out")
     (tmp_path / "out" / name).unlink()
-    with pytest.raises(ValueError, match=f"holds no generator: it has no {name}"):
+    with pytest.raises(ValueError, match=f"has no generator: there is no {name}"):
         read_weights(tmp_path / "out")
 
 
@@ -193,3 +207,13 @@ def test_a_missing_package_is_named_with_how_to_get_it(plain_run, tmp_path, monk
     with pytest.raises(ImportError, match=r"pip install 'wcgan\[export\]'"):
         export_run(plain_run.folder, form, tmp_path / "out")
     assert os.listdir(tmp_path) == []
+
+
+def test_the_other_formats_need_no_packages_of_the_hub(plain_run, tmp_path):
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('huggingface_hub', 'onnx', 'onnxruntime', 'onnxscript')))\n"
+        "from pathlib import Path; from wcgan.export import export_run\n"
+        "export_run(Path(sys.argv[1]), 'safetensors', Path(sys.argv[2]))"
+    )
+    subprocess.run([sys.executable, "-c", code, plain_run.folder, tmp_path / "out"], check=True)
+    assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -79,7 +79,14 @@ def test_the_card_has_what_a_reader_needs(folder):
     assert card.data.license == "mit"
     assert card.data.library_name == "wcgan"
     assert "cWC" in card.data.tags
-    for part in ("![Samples](samples.png)", "after 6 iterations", "## Use", "## Figures", "## Config", "## Citation"):
+    for part in (
+        "![Samples](samples.png)",
+        "trained for 6 iterations",
+        "## Use",
+        "## Scores",
+        "## Config",
+        "## Citation",
+    ):
         assert part in card.text
     assert "| FID(classifier) | 1.25 |" in card.text
     assert "siarohin2019whitening" in card.text
@@ -122,8 +129,18 @@ def test_figures_come_with_their_protocol(tmp_path):
 
 
 def test_a_generator_that_was_not_evaluated_has_no_figures(tmp_path):
-    assert "This state of the generator was not evaluated." in evaluated(tmp_path, None)
+    assert "This checkpoint was not evaluated." in evaluated(tmp_path, None)
 
 
-def test_the_config_is_plain_json(folder):
-    assert json.loads((folder / "config.json").read_text())["widths"] == [4]
+def test_the_config_is_plain_json_with_the_names_of_the_classes(folder, tmp_path):
+    values = json.loads((folder / "config.json").read_text())
+    assert (values["widths"], values["class_names"]) == ([4], ["a", "b", "c"])
+    generator = PretrainedGenerator.from_pretrained(folder)
+    assert generator.class_names == ("a", "b", "c")
+    generator.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text()) == values
+
+
+def test_it_samples_as_the_run_does(conditional_run, folder):
+    drawn = PretrainedGenerator.from_pretrained(folder).sample(5, classes=2, seed=3)
+    assert torch.equal(drawn, load_generator(conditional_run.folder).sample(5, classes=2, seed=3))

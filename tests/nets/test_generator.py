@@ -138,7 +138,7 @@ def test_a_conditional_generator_without_labels_says_so():
 
 
 def test_an_unconditional_generator_with_labels_says_so():
-    with pytest.raises(ValueError, match="WC knows no classes: leave out the labels"):
+    with pytest.raises(ValueError, match="WC has no classes: call it without labels"):
         make_generator("WC")(make_noise(), make_labels())
 
 

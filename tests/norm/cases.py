@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from tests.functional.cases import make_batch
 from tests.reference import oracle
 from torch import Tensor, nn
 
@@ -17,18 +18,10 @@ CONDITIONAL = tuple(name for name, variant in wcgan.VARIANTS.items() if variant.
 UNCONDITIONAL = tuple(name for name in VARIANTS if name not in CONDITIONAL)
 WHITENED = tuple(name for name, variant in wcgan.VARIANTS.items() if variant.whitening != "none")
 GROUPED = ("DBN", "IterNorm")
+# One variant for each path through the code, for claims about what all layers share; values are tested for all of them.
+PATHS = ("BN", "W-only", "C-only", "WC", "DBN", "IterNorm", "cBN", "cWC-diag", "cWC_sa")
+WHITENED_PATHS = tuple(name for name in PATHS if name in WHITENED)
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
-
-
-def make_batch(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """A batch with correlated channels of different means and scales."""
-    generator = torch.Generator().manual_seed(seed)
-    d = shape[1]
-    mixing = torch.randn(d, d, generator=generator, dtype=torch.float64) + torch.eye(d, dtype=torch.float64)
-    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
-    mean = torch.randn(d, generator=generator, dtype=torch.float64)
-    x = torch.einsum("cd,nd...->nc...", mixing, noise) + mean.reshape(-1, *[1] * (len(shape) - 2))
-    return x.to(dtype)
 
 
 def make_layer(name: str, channels: int = CHANNELS, dtype: torch.dtype = torch.float64, **options: Any) -> nn.Module:

@@ -8,7 +8,7 @@ from tests.norm.cases import (
     CHANNELS,
     CONDITIONAL,
     EXACT,
-    VARIANTS,
+    PATHS,
     assert_unchanged,
     gradients,
     make_inputs,
@@ -45,7 +45,7 @@ def compare(eager, compiled, layer, seed, **tolerance):
     torch.testing.assert_close(*results, **tolerance)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_compiled_layer_trains_and_evaluates_as_the_eager_one(name):
     eager = make_layer(name, momentum=0.3)
     layer = copy.deepcopy(eager)
@@ -192,7 +192,7 @@ def test_an_exported_folded_layer_holds_standard_operators_only(name):
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_an_exported_layer_takes_batches_of_any_size(name, training):
     options = {"classes": 7} if name in CONDITIONAL else {}  # more than samples, or fewer
     layer = make_layer(name, track_running_stats=not training, **options).train(training)

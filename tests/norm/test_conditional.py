@@ -181,7 +181,7 @@ def test_a_dictionary_of_no_size_is_refused(dictionary, message):
 
 
 def test_a_dictionary_beside_diagonal_matrices_is_refused():
-    with pytest.raises(ValueError, match="does not go with coloring='diagonal'"):
+    with pytest.raises(ValueError, match="cannot be used with coloring='diagonal'"):
         wcgan.ConditionalWhiteningColoring2d(4, 3, dictionary=2, coloring="diagonal")
 
 

@@ -209,7 +209,7 @@ def test_a_frozen_layer_says_so():
 
 def test_a_layer_without_statistics_cannot_be_frozen_and_nothing_changes():
     network = nn.Sequential(wcgan.WhiteningColoring2d(3), wcgan.WhiteningColoring2d(3, track_running_stats=False))
-    with pytest.raises(ValueError, match=r"^1 keeps no running statistics, so there is nothing to freeze"):
+    with pytest.raises(ValueError, match=r"^1 has no running statistics to freeze"):
         wcgan.freeze_statistics(network)
     assert not network[0].frozen
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.norm.cases import VARIANTS, WHITENED, gradients, make_batch, make_inputs, make_layer
+from tests.norm.cases import PATHS, WHITENED_PATHS, gradients, make_batch, make_inputs, make_layer
 
 
 def constant_channel():
@@ -67,37 +67,36 @@ def constant_batch():
     return torch.full((6, 4, 2, 2), 10 / 3, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("eps", [0.0, 1e-45])
-@pytest.mark.parametrize("batch", [constant_channel, constant_batch, dead_batch], ids=lambda batch: batch.__name__)
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_batch_without_variance_comes_out_finite_without_any_shrinkage(name, batch, eps):
+def assert_stays_finite(name, batch, **options):
+    """Output and gradients, in training and in evaluation with the statistics of this very batch."""
     x = batch().float().requires_grad_()
-    layer = make_layer(name, dtype=torch.float32, momentum=1.0, eps=eps)
+    layer = make_layer(name, channels=x.shape[1], dtype=torch.float32, momentum=1.0, **options)
     labels = make_inputs(layer, *x.shape)[1:]
     for mode in (layer.train(), layer.eval()):
         out = mode(x, *labels)
-        assert out.isfinite().all()
-        assert all(gradient.isfinite().all() for gradient in gradients(out, x, *layer.parameters()))
+        assert out.isfinite().all(), (batch.__name__, options)
+        finite = [gradient.isfinite().all() for gradient in gradients(out, x, *layer.parameters())]
+        assert all(finite), (batch.__name__, options)
     assert layer.num_nonfinite == 0
 
 
-@pytest.mark.parametrize("name", WHITENED)
+@pytest.mark.parametrize("name", PATHS)
+def test_outputs_and_gradients_are_finite(name):
+    for batch in BATCHES:
+        assert_stays_finite(name, batch)
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_batch_without_variance_comes_out_finite_without_any_shrinkage(name):
+    for batch in (constant_channel, constant_batch, dead_batch):
+        for eps in (0.0, 1e-45):
+            assert_stays_finite(name, batch, eps=eps)
+
+
+@pytest.mark.parametrize("name", WHITENED_PATHS)
 def test_a_batch_of_zeros_that_could_not_be_whitened_is_counted(name):
     layer = make_layer(name, eps=0.0)
     x, *labels = make_inputs(layer, 6, 4, 2, 2)
     shift = layer(torch.zeros_like(x), *labels)
     assert layer.num_retried == 1
     assert torch.equal(shift, shift[..., :1, :1].expand_as(shift))  # the coloring's offset alone
-
-
-@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.__name__)
-@pytest.mark.parametrize("name", VARIANTS)
-def test_outputs_and_gradients_are_finite(name, batch):
-    x = batch().float().requires_grad_()
-    layer = make_layer(name, channels=x.shape[1], dtype=torch.float32, momentum=1.0)
-    labels = make_inputs(layer, *x.shape)[1:]
-    for mode in (layer.train(), layer.eval()):  # evaluation with the statistics of this very batch
-        out = mode(x, *labels)
-        assert out.isfinite().all()
-        assert all(gradient.isfinite().all() for gradient in gradients(out, x, *layer.parameters()))
-    assert layer.num_nonfinite == 0

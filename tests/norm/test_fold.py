@@ -228,7 +228,7 @@ def test_another_shape_is_refused_after_folding(shape):
 @pytest.mark.parametrize("name", ["WC", "BN", "cWC"])
 def test_a_layer_without_running_statistics_is_refused_by_its_path(name):
     model = nn.Sequential(nn.ReLU(), nn.Sequential(make_layer(name, track_running_stats=False)))
-    with pytest.raises(ValueError, match=r"^1\.0 keeps no running statistics"):
+    with pytest.raises(ValueError, match=r"^1\.0 has no running statistics to fold"):
         wcgan.fold(model)
 
 

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from tests.nets.cases import CLASSES, CONDITIONAL, KINDS, VARIANTS, labels_for, make_generator, make_noise
-from tests.norm.cases import randomize
+from tests.nets.cases import CLASSES, CONDITIONAL, KINDS, labels_for, make_generator, make_noise
+from tests.norm.cases import PATHS, randomize
 from torch import nn
 
 import wcgan
@@ -35,7 +35,7 @@ def left_over(model, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_images_stay_what_they_were(name, kind):
     generator = trained_generator(name, kind)
     folded = wcgan.fold(generator)
@@ -63,7 +63,7 @@ def test_in_float32_folding_rounds_no_more_than_the_layers_do(name):
 def test_of_a_residual_generator_one_map_a_block_is_left():
     folded = wcgan.fold(trained_generator("WC"))
     assert left_over(folded, FoldedMap) == ["blocks.0.norm1", "blocks.1.norm1"]
-    assert folded.blocks[1].norm1.kept == "blocks.1.shortcut (Conv2d) reads its input as well"
+    assert folded.blocks[1].norm1.kept == "blocks.1.shortcut (Conv2d) also reads its input"
     assert folded.norm.into == ("blocks.1.conv2", "blocks.1.shortcut")
 
 

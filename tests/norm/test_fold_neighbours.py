@@ -164,55 +164,55 @@ def on_the_last_dimension(model, x):
 
 
 KEPT = {
-    "read twice": (lambda: Model(twice, conv=nn.Conv2d(3, D, 3), norm=white()), IMAGES, "add reads its input as well"),
-    "non-linear": (lambda: nn.Sequential(nn.Conv2d(3, D, 3), nn.Tanh(), white()), IMAGES, r"1 \(Tanh\) stands before"),
+    "read twice": (lambda: Model(twice, conv=nn.Conv2d(3, D, 3), norm=white()), IMAGES, "add also reads its input"),
+    "non-linear": (lambda: nn.Sequential(nn.Conv2d(3, D, 3), nn.Tanh(), white()), IMAGES, r"1 \(Tanh\) comes before"),
     "unknown operator": (
         lambda: Model(lambda m, x: m.norm(torch.cumsum(m.conv(x), 1)), conv=nn.Conv2d(3, D, 3), norm=white()),
         IMAGES,
-        "cumsum stands before it",
+        "cumsum comes before it",
     ),
-    "grouped": (lambda: nn.Sequential(nn.Conv2d(4, D, 3, groups=2), white()), (5, 4, 6, 6), "0 cannot hold it"),
+    "grouped": (lambda: nn.Sequential(nn.Conv2d(4, D, 3, groups=2), white()), (5, 4, 6, 6), "0 cannot absorb it"),
     "padded average": (
         lambda: nn.Sequential(nn.Conv2d(3, D, 1), nn.AvgPool2d(2, padding=1), white()),
         IMAGES,
-        r"1 \(AvgPool2d\) stands before",
+        r"1 \(AvgPool2d\) comes before",
     ),
     "doubled": (
         lambda: Model(lambda m, x: m.norm((y := m.conv(x)) + y), conv=nn.Conv2d(3, D, 3), norm=white()),
         IMAGES,
-        "add stands before it",
+        "add comes before it",
     ),
     "times 0": (lambda: Model(lambda m, x: m.norm(m.a(x) * 0), a=nn.Conv2d(3, D, 1), norm=white()), IMAGES, "mul"),
     "shifted": (lambda: Model(lambda m, x: m.norm(m.a(x) + 1), a=nn.Conv2d(3, D, 1), norm=white()), IMAGES, "add"),
     "a layer called twice": (
         lambda: Model(lambda m, x: m.norm(m.conv(x)) + m.conv(x), conv=nn.Conv2d(3, D, 3), norm=white()),
         IMAGES,
-        "conv is used elsewhere too",
+        "conv is also used elsewhere",
     ),
     "a weight read elsewhere": (
-        lambda: Model(reads_the_weight, conv=nn.Conv2d(3, D, 3), norm=white()), IMAGES, "conv is used elsewhere too"
+        lambda: Model(reads_the_weight, conv=nn.Conv2d(3, D, 3), norm=white()), IMAGES, "conv is also used elsewhere"
     ),
     "a map called twice": (
         lambda: Model(lambda m, x: m.norm(m.a(x)) + m.norm(x), a=nn.Conv2d(3, 3, 1), norm=white(3)),
         IMAGES,
         "calls it 2 times",
     ),
-    "the input": (lambda: nn.Sequential(white(3), nn.ReLU()), IMAGES, "the input .* stands before it"),
+    "the input": (lambda: nn.Sequential(white(3), nn.ReLU()), IMAGES, "the input .* comes before it"),
     "before padding": (
-        lambda: nn.Sequential(nn.ReLU(), white(3), nn.Conv2d(3, 2, 3, padding=1)), IMAGES, r"0 \(ReLU\) stands"
+        lambda: nn.Sequential(nn.ReLU(), white(3), nn.Conv2d(3, 2, 3, padding=1)), IMAGES, r"0 \(ReLU\) comes before"
     ),
     "dense along another dimension": (
-        lambda: Model(on_the_last_dimension, dense=nn.Linear(6, D), norm=white(3)), IMAGES, "works on another dimension"
+        lambda: Model(on_the_last_dimension, dense=nn.Linear(6, D), norm=white(3)), IMAGES, "acts on another dimension"
     ),
     "a sequence made of features": (
         lambda: Model(lambda m, x: m.norm(m.dense(x).flatten(2)), dense=nn.Linear(5, D), norm=white(dim=1)),
         (6, D, 5),
-        "works on another dimension",
+        "acts on another dimension",
     ),
     "control flow": (
         lambda: Model(lambda m, x: m.norm(m.conv(x)) if x.sum() > -1e9 else x, conv=nn.Conv2d(3, D, 3), norm=white()),
         IMAGES,
-        "torch.fx cannot follow the model: what it does depends on its input",
+        "torch.fx cannot trace the model: it branches on its input",
     ),
 }  # fmt: skip
 
@@ -380,17 +380,17 @@ def test_a_class_that_is_not_there_is_refused(label):
 
 
 def test_a_label_for_a_model_without_classes_is_refused():
-    with pytest.raises(ValueError, match="label=1 has no meaning here"):
+    with pytest.raises(ValueError, match="label=1 was given, but the model has no conditional layer"):
         wcgan.fold(nn.Sequential(white()), label=1)
 
 
 def test_labels_made_inside_a_model_are_refused():
     model = Model(lambda m, x: m.norm(x, x.argmax(1)), norm=make_layer("cWC"))
-    with pytest.raises(ValueError, match="label=1 cannot be fixed: the layers' labels are not an argument"):
+    with pytest.raises(ValueError, match="label=1 cannot be fixed: the labels of the layers are not an argument"):
         wcgan.fold(model, label=1)
 
 
 def test_labels_in_a_model_that_cannot_be_followed_are_refused():
     model = Model(lambda m, x: m.norm(x, x[0]) if x.sum() > 0 else x, norm=make_layer("cWC"))
-    with pytest.raises(ValueError, match=r"label=1 cannot be fixed, for torch\.fx cannot follow the model"):
+    with pytest.raises(ValueError, match=r"label=1 cannot be fixed, because torch\.fx cannot trace the model"):
         wcgan.fold(model, label=1)

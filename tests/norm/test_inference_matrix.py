@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, EXACT, WHITENED, make_batch, make_inputs, make_layer
+from tests.norm.cases import CHANNELS, EXACT, WHITENED_PATHS, make_batch, make_inputs, make_layer
 from torch.optim.swa_utils import AveragedModel
 
 import wcgan
@@ -172,7 +172,7 @@ def second(layer):
     return "running_var" if layer.whitening == "standardize" else "running_covariance"
 
 
-@pytest.mark.parametrize("name", WHITENED)
+@pytest.mark.parametrize("name", WHITENED_PATHS)
 def test_functional_call_with_another_covariance_uses_it_and_leaves_the_layer_alone(name):
     layer = trained(name)
     inputs = make_inputs(layer, 5, CHANNELS, 2, 2, seed=5)

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, CLASSES, CONDITIONAL, GROUPED, VARIANTS, WHITENED, make_inputs, make_layer
+from tests.norm.cases import CHANNELS, CLASSES, CONDITIONAL, GROUPED, PATHS, WHITENED_PATHS, make_inputs, make_layer
 
 import wcgan
 
@@ -46,7 +46,7 @@ LOADS = [assigned, assigned_in_evaluation, emptied_and_loaded, emptied_in_evalua
 
 
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.__name__)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_state_loaded_into_a_layer_without_memory_evaluates_to_the_same_bits(name, load):
     source = trained(name)
     layer = load(on_meta(name), copy.deepcopy(source.state_dict()))
@@ -57,7 +57,7 @@ def test_a_state_loaded_into_a_layer_without_memory_evaluates_to_the_same_bits(n
 
 
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.__name__)
-@pytest.mark.parametrize("name", WHITENED)
+@pytest.mark.parametrize("name", WHITENED_PATHS)
 def test_such_a_layer_trains_on_and_counts(name, load):
     source = trained(name)
     layer = load(on_meta(name), copy.deepcopy(source.state_dict())).train()
@@ -69,7 +69,7 @@ def test_such_a_layer_trains_on_and_counts(name, load):
     assert (layer.num_retried, layer.num_nonfinite) == (0, 1)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_parameters_reset_after_memory_was_given_are_those_of_a_new_layer(name):
     layer = on_meta(name).to_empty(device="cpu")
     layer.reset_parameters()

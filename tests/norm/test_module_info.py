@@ -1,4 +1,4 @@
-"""PyTorch's own expectations of a module: entries as in its test suite for every variant, and the checks made there."""
+"""PyTorch's own expectations of a module: entries as in its test suite, and the checks made there."""
 
 import copy
 import pickle
@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from tests.norm.cases import CONDITIONAL, GROUPED, VARIANTS
+from tests.norm.cases import CONDITIONAL, GROUPED, PATHS
 from torch import Tensor
 from torch.testing import make_tensor
 
@@ -60,12 +60,13 @@ def entry(module_cls, names, shape):
     )
 
 
-PLAIN = [name for name in VARIANTS if name not in CONDITIONAL]
+PLAIN = [name for name in PATHS if name not in CONDITIONAL]
+LABELLED = [name for name in PATHS if name in CONDITIONAL]
 MODULES = [
     entry(wcgan.WhiteningColoring1d, PLAIN, (5, 4)),
     entry(wcgan.WhiteningColoring2d, PLAIN, (3, 4, 2, 2)),
-    entry(wcgan.ConditionalWhiteningColoring1d, CONDITIONAL, (5, 4, 2)),
-    entry(wcgan.ConditionalWhiteningColoring2d, CONDITIONAL, (3, 4, 2, 2)),
+    entry(wcgan.ConditionalWhiteningColoring1d, LABELLED, (5, 4, 2)),
+    entry(wcgan.ConditionalWhiteningColoring2d, LABELLED, (3, 4, 2, 2)),
 ]
 
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, EXACT, VARIANTS, WHITENED, make_inputs, make_layer
+from tests.norm.cases import CHANNELS, EXACT, PATHS, WHITENED_PATHS, make_inputs, make_layer
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 
@@ -47,7 +47,7 @@ AVERAGES = [lerp_every_buffer, write_the_state_through_data, look_every_buffer_u
 
 
 @pytest.mark.parametrize("average", AVERAGES, ids=lambda average: average.__name__)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_an_average_evaluates_with_its_own_statistics(name, average):
     model = make_layer(name, momentum=0.5)
     target = copy.deepcopy(model).eval()
@@ -62,7 +62,7 @@ def test_an_average_evaluates_with_its_own_statistics(name, average):
 
 
 @pytest.mark.parametrize("use_buffers", [False, True])
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "W-only"])  # PyTorch's wants a parameter
+@pytest.mark.parametrize("name", [name for name in PATHS if name != "W-only"])  # PyTorch's wants a parameter
 def test_an_averaged_model_of_pytorch_evaluates_with_its_own_statistics(name, use_buffers):
     model = make_layer(name, momentum=0.5)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.7), use_buffers=use_buffers)
@@ -75,13 +75,13 @@ def test_an_averaged_model_of_pytorch_evaluates_with_its_own_statistics(name, us
     torch.testing.assert_close(average.eval()(*inputs), fresh.eval()(*inputs), **EXACT)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_the_buffers_are_those_of_the_state_and_no_others(name):
     layer = make_layer(name)
     assert {*dict(layer.named_buffers())} == {*layer.state_dict()} - {*dict(layer.named_parameters())}
 
 
-@pytest.mark.parametrize("name", WHITENED)
+@pytest.mark.parametrize("name", WHITENED_PATHS)
 def test_the_only_buffer_that_is_an_integer_is_that_of_batch_normalisation(name):
     layer = make_layer(name)
     assert [key for key, b in layer.named_buffers() if not b.is_floating_point()] == ["num_batches_tracked"]

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, VARIANTS, make_batch, make_inputs, make_layer
+from tests.norm.cases import CHANNELS, PATHS, make_batch, make_inputs, make_layer
 from torch import nn
 
 import wcgan
@@ -41,7 +41,7 @@ def used_in_evaluation(layer):
 
 
 @pytest.mark.parametrize("target", [in_training, in_evaluation, used_in_evaluation], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_state_loaded_into_a_fresh_layer_evaluates_to_the_same_bits(name, target):
     layer = trained_layer(name)
     fresh = target(make_layer(name))
@@ -50,7 +50,7 @@ def test_a_state_loaded_into_a_fresh_layer_evaluates_to_the_same_bits(name, targ
     assert torch.equal(fresh.eval()(*inputs), layer.eval()(*inputs))
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_training_goes_on_from_a_loaded_state_as_if_never_stopped(name):
     layer = trained_layer(name)
     fresh = make_layer(name, momentum=0.5)
@@ -61,7 +61,7 @@ def test_training_goes_on_from_a_loaded_state_as_if_never_stopped(name):
 
 
 @pytest.mark.parametrize("copier", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_copy_evaluates_alike_and_is_independent(name, copier):
     layer = trained_layer(name).eval()
     inputs = make_inputs(layer, 5, CHANNELS, 2, 2, seed=5)

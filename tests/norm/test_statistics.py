@@ -7,8 +7,8 @@ import torch
 from tests.norm.cases import (
     CHANNELS,
     EXACT,
-    VARIANTS,
-    WHITENED,
+    PATHS,
+    WHITENED_PATHS,
     gradients,
     make_batch,
     make_inputs,
@@ -29,7 +29,7 @@ def statistics(layer):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("name", WHITENED)
+@pytest.mark.parametrize("name", WHITENED_PATHS)
 def test_a_batch_that_is_not_finite_stays_out_of_the_running_statistics(name, value):
     layer = make_layer(name)
     inputs = make_inputs(layer, 5, CHANNELS, 2, 2)
@@ -43,7 +43,7 @@ def test_a_batch_that_is_not_finite_stays_out_of_the_running_statistics(name, va
     assert out[:, 2].isnan().all()
 
 
-@pytest.mark.parametrize("name", WHITENED)
+@pytest.mark.parametrize("name", WHITENED_PATHS)
 def test_the_batch_after_one_that_is_not_finite_is_as_if_that_had_never_been(name):
     layer = make_layer(name)
     undisturbed = copy.deepcopy(layer)
@@ -100,7 +100,7 @@ def fails(x, eps):
     return int(torch.linalg.cholesky_ex((1 - eps) * covariance + eps * torch.eye(CHANNELS)).info) > 0
 
 
-@pytest.mark.parametrize("name", [n for n in WHITENED if wcgan.VARIANTS[n].whitening == "cholesky"])
+@pytest.mark.parametrize("name", [n for n in WHITENED_PATHS if wcgan.VARIANTS[n].whitening == "cholesky"])
 def test_batches_without_a_cholesky_factor_are_retried_and_counted(name):
     layer = make_layer(name, dtype=torch.float32)
     labels = make_inputs(layer, 8, CHANNELS, 3, 3)[1:]
@@ -163,7 +163,7 @@ def test_reset_running_stats_returns_to_the_start():
     torch.testing.assert_close(snapshot(layer), fresh, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_cumulative_average_of_one_batch_whitens_it_in_evaluation(name):
     layer = make_layer(name, momentum=None)
     inputs = make_inputs(layer, 5, CHANNELS, 2, 2)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, CONDITIONAL, EXACT, VARIANTS, make_labels, make_layer
+from tests.norm.cases import CHANNELS, CONDITIONAL, EXACT, PATHS, make_labels, make_layer
 from torch import fx, nn
 
 import wcgan
@@ -46,7 +46,7 @@ def make_network(name, kind):
 
 
 @KINDS
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_layer_is_one_node_for_torch_fx(name, kind):
     network, inputs = make_network(name, kind)
     graph = fx.symbolic_trace(network)
@@ -55,7 +55,7 @@ def test_a_layer_is_one_node_for_torch_fx(name, kind):
     torch.testing.assert_close(graph(*inputs), network(*inputs), **EXACT)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_traced_network_trains_as_the_network_does(name):
     network, inputs = make_network(name, plain)
     graph = fx.symbolic_trace(network.train())
@@ -83,7 +83,7 @@ def test_torchscript_is_refused_with_what_to_do_instead(name, kind):
 @TORCHSCRIPT
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # shapes are constants of the trace
 @KINDS
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_network_in_evaluation_can_be_traced_by_torchscript(name, kind):
     network, inputs = make_network(name, kind)
     torch.testing.assert_close(torch.jit.trace(network, inputs)(*inputs), network(*inputs), **EXACT)

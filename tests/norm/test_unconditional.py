@@ -61,7 +61,7 @@ def test_evaluation_right_after_construction_is_the_identity_up_to_coloring(name
 
 
 def test_nothing_to_whiten_and_nothing_to_color_is_refused():
-    with pytest.raises(ValueError, match="leaves nothing to do"):
+    with pytest.raises(ValueError, match="would do nothing"):
         wcgan.WhiteningColoring2d(4, whitening="none", coloring="none")
 
 

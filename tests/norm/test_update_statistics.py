@@ -64,7 +64,7 @@ def test_a_failing_batch_leaves_momenta_and_modes_as_they_were():
 
 
 def test_an_empty_loader_is_an_error():
-    with pytest.raises(ValueError, match="held no batch"):
+    with pytest.raises(ValueError, match="the loader has no batches"):
         wcgan.update_statistics([], make_layer("WC"))
 
 

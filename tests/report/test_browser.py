@@ -89,8 +89,7 @@ def opened(browser, pages):
 
 
 @pytest.mark.parametrize("name", ["compare", "table", "classifiers", "many"])
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
 def test_nothing_overlaps_sticks_out_or_is_too_small(opened, name, width, scheme):
     page, heard = opened(name, width, scheme)
     for over in ("iterations", "time"):

@@ -10,9 +10,7 @@ from wcgan.paper.tables import TABLES
 from wcgan.report import read_runs, runs_to_error, runs_to_rows, write_report, write_table
 
 TABLE = TABLES["classification"]
-SENTENCE = (
-    "Error is the share of the test images that are taken for another class. Real images: all 10,000 of cifar10 test."
-)
+SENTENCE = "Error is the share of the test images that are misclassified. Real images: all 10,000 of cifar10 test."
 
 
 @pytest.fixture

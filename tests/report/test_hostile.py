@@ -4,7 +4,6 @@ import json
 import os
 import random
 
-import pytest
 from tests.attack.tally import quick_and_long
 from tests.mutations import mutated
 from tests.report.cases import write_run
@@ -42,24 +41,22 @@ def test_damaged_runs_give_a_page_or_a_sentence(tmp_path, attack, cases):
             assert write_report([run], tmp_path / "report.html").stat().st_size > 1000
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"kind":' * 100_000, '{"kind": "train", "iteration": 1' + "0" * 400 + "}"]
-)
-def test_a_hostile_line_is_counted_as_unreadable(tmp_path, text):
+def test_hostile_lines_are_counted_as_unreadable(tmp_path):
     run = write_run(tmp_path / "run")
     (before,) = read_runs([run])
+    lines = ("[" * 100_000, '{"kind":' * 100_000, '{"kind": "train", "iteration": 1' + "0" * 400 + "}")
     with (run / "metrics.jsonl").open("a") as file:
-        file.write(text + "\n")
+        file.writelines(line + "\n" for line in lines)
     (record,) = read_runs([run])
-    assert (record.unreadable, record.training) == (before.unreadable + 1, before.training)
+    assert (record.unreadable, record.training) == (before.unreadable + len(lines), before.training)
 
 
-@pytest.mark.parametrize("text", ["a: &a [x]\nb: &b [*a, *a]\n", "[" * 100_000, "!!python/object:os.x {}"])
-def test_a_hostile_config_is_shown_and_not_obeyed(tmp_path, text):
+def test_a_hostile_config_is_shown_and_not_obeyed(tmp_path):
     run = write_run(tmp_path / "run")
-    (run / "config.yaml").write_text(text)
-    (record,) = read_runs([run])
-    assert (record.config, record.config_text) == ({}, text)
+    for text in ("a: &a [x]\nb: &b [*a, *a]\n", "[" * 100_000, "!!python/object:os.x {}"):
+        (run / "config.yaml").write_text(text)
+        (record,) = read_runs([run])
+        assert (record.config, record.config_text) == ({}, text)
 
 
 def test_pipes_and_devices_in_a_run_are_not_read(tmp_path):

@@ -58,8 +58,10 @@ def test_the_protocol_is_said_in_words_once(report, pair):
     text = report(*pair).text
     assert text.count("Protocol A.") == 1
     assert "Protocol B." not in text
-    assert "small classifier, not of Inception: not comparable with published FID and IS" in text
-    assert "learnt from 1,438 images of digits train and knows 98.3% of digits test (weights 8cb768829f48)" in text
+    assert "small classifier in place of Inception: not comparable with published FID and IS" in text
+    assert (
+        "trained on 1,438 images of digits train; its accuracy on digits test is 98.3% (weights 8cb768829f48)" in text
+    )
     assert "all 359 of digits test" in text
     assert "Generated images: 1,000, uniform over the classes." in text
 
@@ -73,7 +75,7 @@ def test_scores_of_different_protocols_are_set_apart_and_none_is_best(report, tm
     other = write_run(tmp_path / "other", records=[*training(), *evaluations(generated=50)])
     page = report(pair[0], other)
     assert [row["Protocol"] for row in rows(page)] == ["A", "B"]
-    assert "Scores of different protocols cannot be compared." in page.text
+    assert "Scores under different protocols are not comparable." in page.text
     assert page.all("td", "best") == []
 
 
@@ -92,7 +94,7 @@ def test_only_the_settings_that_differ_are_compared(report, pair):
 def test_the_name_of_a_preset_is_no_setting(report, tmp_path):
     presets = [config() | {"preset": name} for name in ("cifar10/cWC", "cifar10/cWC SN + Proj. Discr.")]
     runs = [write_run(tmp_path / name, each) for name, each in zip("ab", presets, strict=True)]
-    assert section(report(*runs), "What differs") == "The configs are the same."
+    assert section(report(*runs), "Config differences") == "The configs are the same."
 
 
 def test_runs_with_one_value_of_a_setting_share_a_line(report, tmp_path):
@@ -106,7 +108,7 @@ def test_runs_with_one_value_of_a_setting_share_a_line(report, tmp_path):
 
 def test_runs_with_one_config_are_said_to_have_it(report, tmp_path):
     runs = [write_run(tmp_path / name) for name in "ab"]
-    assert section(report(*runs), "What differs") == "The configs are the same."
+    assert section(report(*runs), "Config differences") == "The configs are the same."
 
 
 def test_there_is_a_curve_per_run_in_a_chart_per_score_and_loss(report, pair):
@@ -143,10 +145,10 @@ def test_the_last_grid_of_each_run_is_in_the_page_itself(report, pair):
 def test_rows_of_a_grid_are_classes_only_where_the_generator_knows_them(report, tmp_path):
     runs = [write_run(tmp_path / variant, config(variant)) for variant in ("cWC", "WC")]
     captions = [caption.text for caption in report(*runs).all("figcaption")]
-    own = "The run's own picture: there is no checkpoint to draw from"
+    own = "Picture from training, since there is no checkpoint"
     assert captions == [
-        f"cWC, iteration 1,000: one class a row, one noise a column. {own}",
-        f"WC, iteration 1,000: each from its own noise. {own}",
+        f"cWC, iteration 1,000: one class per row, one noise vector per column. {own}",
+        f"WC, iteration 1,000: independent noise. {own}",
     ]
 
 
@@ -187,7 +189,7 @@ def test_a_run_that_has_only_begun_gives_a_page_that_says_what_is_missing(report
     (row,) = rows(page)
     assert row["Protocol"] == "none yet"
     assert section(page, "Scores") == "No run has been evaluated yet."
-    assert section(page, "Losses") == "No iteration has been written down yet."
+    assert section(page, "Losses") == "No losses have been logged yet."
     assert "No samples yet." in section(page, "Samples")
 
 
@@ -218,7 +220,7 @@ def test_an_unconditional_run_has_a_dash_for_its_accuracy(report, tmp_path, pair
 def test_scores_without_a_protocol_are_shown_with_that_said(report, tmp_path):
     scores = [{k: v for k, v in record.items() if k != "protocol"} for record in evaluations()]
     page = report(write_run(tmp_path / "run", records=scores))
-    assert "The run does not say how its scores were measured." in page.text
+    assert "The run does not record how its scores were measured." in page.text
     assert rows(page)[0][IS] == "8.690"
 
 

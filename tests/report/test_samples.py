@@ -4,6 +4,7 @@ import base64
 import io
 import shutil
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -17,17 +18,30 @@ from wcgan.runs.sampler import load_generator
 from wcgan.train.gan import train
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """Trains a tiny run that writes its own grids on the way -> its folder."""
+@pytest.fixture(scope="module")
+def train_once(tmp_path_factory):
+    """Trains a tiny run that writes grids during training, or finds it trained -> its folder."""
+    folder = tmp_path_factory.mktemp("trained")
 
-    def make(name, variant="cWC", noise=6, **settings):
-        config = tiny_config(variant, **{"iterations": 2, "sample_every": 1, **settings})
+    @cache
+    def train_once(variant, noise, iterations):
+        config = tiny_config(variant, iterations=iterations, sample_every=1)
         config = replace(config, generator=replace(config.generator, noise=noise))
-        train(config, tiny_data(), tiny_run(tmp_path / name, config))
-        return tmp_path / name
+        run = folder / f"{variant}-{noise}-{iterations}"
+        train(config, tiny_data(), tiny_run(run, config))
+        return run
 
-    return make
+    return train_once
+
+
+@pytest.fixture
+def trained(train_once, tmp_path):
+    """Gives a copy of a trained run, free to be damaged -> its folder."""
+
+    def copy(name, variant="cWC", noise=6, iterations=2):
+        return shutil.copytree(train_once(variant, noise, iterations), tmp_path / name)
+
+    return copy
 
 
 @pytest.fixture
@@ -46,7 +60,7 @@ def test_grids_of_several_runs_are_drawn_from_their_checkpoints_with_one_noise(t
     for run, image in zip(runs, page.all("img"), strict=True):
         expected = grid(load_generator(run).rows(10, seed=0), 10)
         assert torch.equal(pixels(image), expected.flatten().long())
-    assert "Drawn anew from the last checkpoints, with the same noise (seed 0) and the same classes." in page.text
+    assert "Drawn from the last checkpoints with the same noise (seed 0) and the same classes." in page.text
 
 
 def test_the_picture_is_that_of_the_last_checkpoint(trained, report):
@@ -57,13 +71,13 @@ def test_the_picture_is_that_of_the_last_checkpoint(trained, report):
 
 def test_noise_of_another_length_is_said_to_be_another(trained, report):
     page = report(trained("a"), trained("b", noise=9))
-    assert "It has 6 or 9 numbers, and is the same only in grids with equally many" in page.text
+    assert "The noise has 6 or 9 dimensions; grids share it only if they have equally many" in page.text
 
 
 def test_generators_with_and_without_classes_are_not_said_to_share_their_noise(trained, report):
     page = report(trained("a"), trained("b", "WC"))
     assert "with the same noise" not in page.text
-    assert "one class a row or without classes alike" in page.text
+    assert "both conditional or both unconditional" in page.text
 
 
 def test_without_a_checkpoint_the_runs_own_picture_stands_in_and_says_so(trained, report):
@@ -71,8 +85,8 @@ def test_without_a_checkpoint_the_runs_own_picture_stands_in_and_says_so(trained
     shutil.rmtree(bare / "checkpoints")
     page = report(bare, whole)
     own, drawn = (caption.text for caption in page.all("figcaption"))
-    assert own.endswith("The run's own picture: there is no checkpoint to draw from")
-    assert "own picture" not in drawn
+    assert own.endswith("Picture from training, since there is no checkpoint")
+    assert "from training" not in drawn
     data = (page.all("img")[0].attributes["src"] or "").partition(",")[2]
     assert base64.b64decode(data) == (bare / "samples" / "0000002.png").read_bytes()
 
@@ -82,22 +96,22 @@ def test_a_damaged_checkpoint_is_named_without_its_path(trained, report, tmp_pat
     for file in (damaged / "checkpoints").glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-1])
     page = report(damaged, trained("whole", "cBN"))
-    assert "its checkpoint cannot be drawn from: no checkpoint in damaged/checkpoints can be read" in page.text
+    assert "its checkpoint cannot be used: no checkpoint in damaged/checkpoints can be read" in page.text
     assert str(tmp_path) not in page.text
 
 
-@pytest.mark.parametrize("content", ["a: [", "- 1", "generator: {widths: [x]}", "generator: 3"])
-def test_a_config_that_makes_no_sense_leaves_the_runs_own_picture(trained, report, content):
-    strange = trained("strange")
-    (strange / "config.yaml").write_text(content)
-    page = report(strange, trained("whole", "cBN"))
-    assert "its checkpoint cannot be drawn from" in page.text
-    assert len(page.all("img")) == 2
+def test_an_invalid_config_leaves_the_runs_own_picture(trained, report):
+    strange, whole = trained("strange"), trained("whole", "cBN")
+    for content in ("a: [", "- 1", "generator: {widths: [x]}", "generator: 3"):
+        (strange / "config.yaml").write_text(content)
+        page = report(strange, whole)
+        assert "its checkpoint cannot be used" in page.text
+        assert len(page.all("img")) == 2
 
 
 def test_one_run_alone_shows_its_own_picture(trained, report):
     run = trained("run")
     page = report(run)
-    assert "Drawn anew" not in section(page, "Samples")
+    assert "Drawn from" not in section(page, "Samples")
     data = (page.all("img")[0].attributes["src"] or "").partition(",")[2]
     assert base64.b64decode(data) == (run / "samples" / "0000002.png").read_bytes()

@@ -1,17 +1,24 @@
-"""Groups of runs that differ in nothing but the seed, and what is said of them."""
+"""Runs that differ only in the seed: groups, means and significance tests."""
 
+import math
 import statistics
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 from tests.report.cases import FID, config, evaluations, event, published, training, write_run
 from tests.report.reader import read_page, rows, section
 
 from wcgan.report import read_runs, write_report
-from wcgan.report.compare import Score
+from wcgan.report.scores import Score
 from wcgan.report.sections import TOO_FEW
-from wcgan.report.seed_groups import measure, runs_to_groups, welch
+from wcgan.report.seed_groups import compare_pairs, holm, measure, runs_to_groups, welch_test
 
 FID_10K = Score("FID", "paper-10k")
+values = st.integers(-1000, 1000).map(lambda n: n / 10)
+samples = st.lists(values, min_size=2, max_size=6).filter(lambda sample: len(set(sample)) > 1)
+shares = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
 
 def seed_run(folder, seed, variant="cWC", scale=1.0, until=1000):
@@ -98,7 +105,7 @@ def test_seeds_of_another_protocol_are_left_out_and_said_to_be(tmp_path):
     records = read_runs([scored(tmp_path / "a", 0, published(1000, FID=17.0)), scored(tmp_path / "b", 1, other)])
     found = measure(records, FID_10K)
     assert found is not None
-    assert (found.values, found.left_out) == ([17.0], ("seed 1 was measured by another protocol",))
+    assert (found.values, found.left_out) == ([17.0], ("seed 1 was measured under another protocol",))
 
 
 def test_a_finished_run_counts_with_its_last_state_alone(tmp_path):
@@ -123,7 +130,7 @@ def test_the_page_tests_pairs_of_configs(four, tmp_path):
     page = read_page(write_report(four, tmp_path / "page.html"))
     tests = rows(page, "tests")
     values = [r.evaluations[-1][FID] for r in read_runs(four)]
-    wanted = welch([values[0], values[2]], [values[1], values[3]])
+    wanted = welch_test([values[0], values[2]], [values[1], values[3]])
     assert [test["Score"] for test in tests] == [FID, "IS(classifier)", "accuracy(classifier)"]
     assert tests[0]["Pair"] == "cWC \u2212 cBN"
     assert wanted is not None
@@ -134,13 +141,13 @@ def test_the_page_tests_pairs_of_configs(four, tmp_path):
 
 def test_too_few_seeds_are_said_to_be(four, tmp_path):
     page = read_page(write_report([four[0], four[2], four[1]], tmp_path / "page.html"))
-    assert f"{TOO_FEW} Fewer: cBN/seed-0." in section(page, "Over seeds")
+    assert f"{TOO_FEW} Not tested: cBN/seed-0" in section(page, "Mean over seeds")
     assert page.all("table", "tests") == []
 
 
 def test_single_runs_have_no_section_on_seeds(four, tmp_path):
     page = read_page(write_report(four[:2], tmp_path / "page.html"))
-    assert "Over seeds" not in [heading.text for heading in page.all("h2")]
+    assert "Mean over seeds" not in [heading.text for heading in page.all("h2")]
 
 
 def test_scores_of_different_protocols_are_not_tested(tmp_path):
@@ -150,10 +157,63 @@ def test_scores_of_different_protocols_are_not_tested(tmp_path):
             records = [*training(), *evaluations(scale=1 + seed, seed=seed, generated=generated)]
             runs.append(write_run(tmp_path / variant / str(seed), config(variant, seed=seed), records, samples=()))
     page = read_page(write_report(runs, tmp_path / "page.html"))
-    assert TOO_FEW in section(page, "Over seeds")
+    assert TOO_FEW in section(page, "Mean over seeds")
 
 
 def test_many_tests_are_folded_away(tmp_path):
     runs = [seed_run(tmp_path / v / str(s), s, v, 1 + s / 10) for v in ("BN", "WC", "cBN", "cWC") for s in (0, 1)]
     page = read_page(write_report(runs, tmp_path / "page.html"))
     assert "18 tests" in [summary.text for summary in page.all("summary")]
+
+
+@settings(deadline=None)
+@given(samples, samples)
+def test_welchs_test_is_the_textbooks(first, second):
+    parts = [statistics.variance(sample) / len(sample) for sample in (first, second)]  # variances of the means
+    freedom = sum(parts) ** 2 / sum(p**2 / (len(s) - 1) for p, s in zip(parts, (first, second), strict=True))
+    difference, error = statistics.fmean(first) - statistics.fmean(second), math.sqrt(sum(parts))
+    margin = stats.t.ppf(0.975, freedom) * error
+    found = welch_test(first, second)
+    assert found is not None
+    assert found.difference == pytest.approx(difference)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(difference) / error, freedom), rel=1e-9, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((difference - margin, difference + margin), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("second", [[], [1.0], [1.0, math.nan], [1.0, math.inf]])
+def test_too_little_is_not_tested(second):
+    assert welch_test([1.0, 2.0], second) is None
+    assert welch_test(second, [1.0, 2.0]) is None
+
+
+def test_samples_without_any_variance_are_not_tested():
+    assert welch_test([1.0, 1.0], [2.0, 2.0]) is None
+    assert welch_test([1.0, 1.0], [2.0, 2.1]) is not None
+
+
+def test_holms_correction_by_hand():
+    assert holm([0.01, 0.02, 0.03, 0.04]) == pytest.approx([0.04, 0.06, 0.06, 0.06])
+    assert holm([0.5, 0.001]) == pytest.approx([0.5, 0.002])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@given(shares)
+def test_a_correction_keeps_the_order_and_never_lowers(ps):
+    corrected = holm(ps)
+    assert all(p <= c <= min(1.0, len(ps) * p) or c == max(corrected) for p, c in zip(ps, corrected, strict=True))
+    assert all(p <= c <= 1 for p, c in zip(ps, corrected, strict=True))
+    order = sorted(range(len(ps)), key=lambda place: ps[place])
+    assert [corrected[place] for place in order] == sorted(corrected)
+
+
+def test_only_pairs_that_are_tested_count_in_the_correction():
+    near, far = [1.0, 1.1, 1.2], [5.0, 5.1, 5.3]
+    (single,) = compare_pairs([near, far])
+    with_lone = compare_pairs([near, far, [3.0]])
+    assert single.test is not None
+    assert single.corrected == single.test.p
+    assert [(c.first, c.second, c.corrected) for c in with_lone] == [
+        (0, 1, single.corrected),
+        (0, 2, None),
+        (1, 2, None),
+    ]

@@ -90,7 +90,7 @@ def test_the_seeds_of_the_command_count_where_they_are_copied_to(plan, pictures,
 def test_a_stopped_run_of_a_table_goes_on(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     start_classifiers(run.config, run.folder, stop_at=4)
-    assert run_to_standing(run, LOOKER).state == "begun"
+    assert run_to_standing(run, LOOKER).state == "finished"
     assert finish_run(run).state == "done"
     assert [line["what"] for line in lines_of(run.folder, "event")][-2:] == ["resumed", "finished"]
 

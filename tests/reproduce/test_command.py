@@ -11,8 +11,8 @@ from tests.reproduce.cases import ITERATIONS, everything, lines_of, tiny
 from tests.train.cases import different, last_tensors
 
 from wcgan.evaluate.inception import VARIABLE
+from wcgan.report import write_table
 from wcgan.report.numbers import number
-from wcgan.report.write_table import write_table
 from wcgan.reproduce.command import rebuild, reproduce
 from wcgan.reproduce.plan import plan_table
 from wcgan.runs.checkpoint import read_newest
@@ -218,7 +218,7 @@ def test_a_signal_ends_at_a_checkpoint_and_the_same_call_goes_on(whole, tmp_path
     stopped = read_newest(run_of(tmp_path, "digits-BN").checkpoints).facts["iteration"]
     assert result.problems == (
         f"digits/BN, seed 0: stopped at iteration {stopped}",
-        "digits/cWC, seed 0: not begun",
+        "digits/cWC, seed 0: not started",
     )
     assert 0 < stopped < 3000
     assert all(path.is_file() for path in result.files.values())

@@ -96,16 +96,16 @@ def test_of_a_small_set_trainings_own_evaluation_is_the_one_that_counts():
 @pytest.mark.parametrize(
     ("lines", "state", "iteration"),
     [
-        ([], "missing", 0),
-        ([{"kind": "train", "iteration": 7}], "begun", 7),
-        ([{"kind": "train", "iteration": 12}], "begun", 12),
+        ([], "not started", 0),
+        ([{"kind": "train", "iteration": 7}], "unfinished", 7),
+        ([{"kind": "train", "iteration": 12}], "finished", 12),
         ([{"kind": "train", "iteration": 7}, {"kind": "event", "iteration": 8, "what": "diverged"}], "diverged", 8),
         (
             [
                 {"kind": "event", "iteration": 8, "what": "diverged"},
                 {"kind": "event", "iteration": 6, "what": "resumed"},
             ],
-            "begun",
+            "unfinished",
             8,
         ),
     ],

@@ -12,8 +12,8 @@ import pytest
 from tests.reproduce.cases import holders, lines_of, tiny
 from tests.train.cases import different, last_tensors
 
+from wcgan.report import write_table
 from wcgan.report.numbers import number
-from wcgan.report.write_table import write_table
 from wcgan.reproduce.command import reproduce
 from wcgan.reproduce.complete_run import finish_run
 from wcgan.reproduce.display import board_for

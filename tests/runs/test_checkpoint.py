@@ -8,10 +8,16 @@ import pytest
 import torch
 from tests.train.cases import CPU, different, iterate, snapshot, tiny_config, tiny_players
 
-from wcgan.runs.checkpoint import CheckpointError
-from wcgan.runs.checkpoint import first_nonfinite, keep_last, read_checkpoint, read_newest, write_checkpoint
-from wcgan.train.learner import tensors_to_learner
+from wcgan.runs.checkpoint import (
+    CheckpointError,
+    first_nonfinite,
+    keep_last,
+    read_checkpoint,
+    read_newest,
+    write_checkpoint,
+)
 from wcgan.train.gan import build_players
+from wcgan.train.learner import tensors_to_learner
 
 FACTS = {"seconds": 0.1, "classes": ["a", "β"]}
 

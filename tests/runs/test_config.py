@@ -7,11 +7,10 @@ import pytest
 import yaml
 from tests.train.cases import tiny_config
 
-from wcgan.paper.presets import PRESETS, preset
+from wcgan.core.config import config_from_dict, config_to_dict, override
 from wcgan.nets import GeneratorConfig
+from wcgan.paper.presets import PRESETS, preset
 from wcgan.runs.config import Config, DataConfig, TrainConfig, read_config, write_config
-from wcgan.core.config import override
-from wcgan.core.config import config_from_dict, config_to_dict
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import re
+import shutil
 import subprocess
 import sys
 
@@ -10,11 +12,10 @@ import torch
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
 import wcgan
-from wcgan.runs.checkpoint import CheckpointError
+from wcgan.runs.checkpoint import CheckpointError, read_checkpoint, section, write_checkpoint
+from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler, load_generator
 from wcgan.train.gan import train
-from wcgan.runs.checkpoint import section
-from wcgan.runs.folder import Run
 
 
 @pytest.fixture(scope="module")
@@ -111,26 +112,33 @@ def test_a_run_without_a_checkpoint_is_said(tmp_path):
         wcgan.load(run.folder, "best")
 
 
-@pytest.mark.parametrize("which", ["5", "worst", "../0000006"])
+@pytest.mark.parametrize("which", ["5", "worst", "../0000006", "²", "9" * 5000, "a\0b", ""])
 def test_a_checkpoint_that_is_not_there_is_said_with_those_that_are(trained, which):
-    with pytest.raises(CheckpointError, match=rf"has no checkpoint {which} .*; it has 0000004, 0000006, best"):
+    with pytest.raises(
+        CheckpointError, match=rf"has no checkpoint {re.escape(which)} .*; it has 0000004, 0000006, best"
+    ):
         wcgan.load(trained.folder, which)
 
 
-def test_a_damaged_last_checkpoint_gives_the_one_before(trained, tmp_path):
-    import shutil
-
+def test_a_damaged_last_checkpoint_is_said_with_the_one_to_take_instead(trained, tmp_path):
     copy = Run(shutil.copytree(trained.folder, tmp_path / "copy"))
     (copy.checkpoints / "0000006.safetensors").write_bytes(b"")
-    assert torch.equal(load_generator(copy.folder).sample(4), load_generator(trained.folder, "4").sample(4))
+    with pytest.raises(CheckpointError, match=r"0000006\.safetensors: .* with --checkpoint 4 ") as failure:
+        load_generator(copy.folder)
+    assert 'checkpoint="4"' in str(failure.value)
+    assert torch.equal(load_generator(copy.folder, "4").sample(4), load_generator(trained.folder, "4").sample(4))
 
 
 def test_weights_that_do_not_fit_the_config_are_said(trained, tmp_path):
-    import shutil
-
     copy = shutil.copytree(trained.folder, tmp_path / "copy")
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text.replace("noise: 6", "noise: 7"))
+    with pytest.raises(CheckpointError, match=r"not the config that 0000006.* \(generator\.noise is 7, not 6\): put "):
+        wcgan.load(copy)
+    (file := copy / "checkpoints" / "0000006.json").write_text("{}")  # as one that does not know its config
+    found = read_checkpoint(trained.checkpoints / "0000006")
+    facts = {key: value for key, value in found.facts.items() if key not in ("config", "bytes", "sha256")}
+    write_checkpoint(file.parent, "0000006", found.tensors, facts)
     with pytest.raises(CheckpointError, match=r"does not fit the run's config\.yaml"):
         wcgan.load(copy)
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from tests.train.cases import tiny_config, tiny_players
 
+from wcgan.core.images import to_uint8
 from wcgan.nets import GeneratorConfig, build_generator
 from wcgan.runs.sampler import Sampler
-from wcgan.core.images import to_uint8
 
 
 def sampler(normalization="cWC", **fields):

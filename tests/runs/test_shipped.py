@@ -12,10 +12,9 @@ import torch
 from PIL import Image
 
 import wcgan
-from wcgan.runs.sampler import load_generator
 from wcgan.core.images import grid
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import DEFAULT, find_run, run_to_shipped, shipped, shipped_generators
+from wcgan.runs.sampler import DEFAULT, find_run, load_generator, run_to_shipped, shipped, shipped_generators
 
 ROOT = Path(__file__).parent.parent.parent
 DIGITS = "digits-cWC_sa"

@@ -15,7 +15,7 @@ from wcgan.norm import VARIANTS
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import Config, DataConfig, TrainConfig
 from wcgan.runs.folder import Run, new_run
-from wcgan.train.batches import Batches
+from wcgan.train.batches import GanBatches
 from wcgan.train.gan import Players, build_players, learning_rate, train_iteration
 from wcgan.train.learner import learner_to_tensors, set_learning_rate
 
@@ -66,10 +66,10 @@ def tiny_data(count: int = 10, labels: bool = True, side: int = SIDE, channels: 
     )
 
 
-def tiny_batches(config: Config, data: Dataset | None = None, **fields: Any) -> Batches:
+def tiny_batches(config: Config, data: Dataset | None = None, **fields: Any) -> GanBatches:
     data = data or tiny_data()
     labels = data.labels if config.conditional else None
-    return Batches(data.images, labels, config.classes, config.generator.noise, config.train, CPU, **fields)
+    return GanBatches(data.images, labels, config.classes, config.generator.noise, config.train, CPU, **fields)
 
 
 def tiny_players(config: Config) -> Players:

@@ -6,12 +6,12 @@ from tests.train.classifier_cases import CPU, tiny_config, tiny_splits
 from torch.nn.functional import pad
 
 from wcgan.core.processes import Rank
-from wcgan.train.batches import LabelledBatches, Pixels
+from wcgan.train.batches import ClassifierBatches, Pixels
 
 
 def draw(iteration=0, rank=None, **train):
     training, _ = tiny_splits()
-    return LabelledBatches(training, tiny_config(**train).train, CPU, rank or Rank()).draw(iteration)
+    return ClassifierBatches(training, tiny_config(**train).train, CPU, rank or Rank()).draw(iteration)
 
 
 def fixed_pixels(channels=2):

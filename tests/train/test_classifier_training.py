@@ -11,7 +11,7 @@ from wcgan.runs.checkpoint import CheckpointError, read_newest
 from wcgan.runs.config import ClassifyConfig
 from wcgan.runs.sampler import load_generator
 from wcgan.train import classifier as module
-from wcgan.train.classifier import build_pupil, examine, train_classifiers
+from wcgan.train.classifier import build_learner, measure_error, train_classifiers
 from wcgan.train.loop import DivergedError
 from wcgan.train.start_classifier import load_classifier
 
@@ -54,12 +54,12 @@ def test_a_run_writes_what_a_reader_needs(tmp_path):
 def test_the_error_is_that_of_the_last_checkpoint(tmp_path):
     (run,), (config,), _ = run_seeds(tmp_path)
     training, test = tiny_splits()
-    pupil = build_pupil(config, training.images, CPU)
-    for name, network in pupil.networks.items():
+    learner = build_learner(config, training.images, CPU)
+    for name, network in learner.networks.items():
         prefix = f"{name}."
         tensors = {k.removeprefix(prefix): v for k, v in last_tensors(run).items() if k.startswith(prefix)}
         network.load_state_dict(tensors)
-    assert lines_of(run, "evaluation")[-1]["error"] == examine(pupil, test, CPU)["error"].item()
+    assert lines_of(run, "evaluation")[-1]["error"] == measure_error(learner, test, CPU)["error"].item()
 
 
 def test_seeds_side_by_side_are_each_seed_alone(tmp_path):
@@ -102,7 +102,7 @@ def test_seeds_without_a_common_checkpoint_are_refused_and_nothing_is_lost(tmp_p
         (runs[1].checkpoints / f"0000004{suffix}").unlink()
         (runs[0].checkpoints / f"0000002{suffix}").unlink()
     before = [run.lines() for run in runs]
-    with pytest.raises(ValueError, match=r"seed-0 has no checkpoint of iteration 2, where another run stands$"):
+    with pytest.raises(ValueError, match=r"seed-0 has no checkpoint of iteration 2, which another run goes on from$"):
         train_classifiers(configs, *tiny_splits(), runs)
     assert [run.lines() for run in runs] == before
 
@@ -122,15 +122,15 @@ def test_other_images_are_refused(tmp_path):
 
 
 def test_one_seed_that_diverges_is_said_and_keeps_its_last_good_state(tmp_path, monkeypatch):
-    original, calls = module.train_pupil, []
+    original, calls = module.classifier_step, []
 
-    def ill(pupil, inputs, *rest):
-        calls.append(pupil)
-        losses = original(pupil, inputs, *rest)
+    def ill(learner, inputs, *rest):
+        calls.append(learner)
+        losses = original(learner, inputs, *rest)
         broken = len(calls) == 10  # the fifth iteration of the second
         return {name: value * torch.nan for name, value in losses.items()} if broken else losses
 
-    monkeypatch.setattr(module, "train_pupil", ill)
+    monkeypatch.setattr(module, "classifier_step", ill)
     with pytest.raises(DivergedError, match=r"loss/training is no longer finite at iteration 5.*0000004.safetensors"):
         run_seeds(tmp_path, (0, 1))
     events = json.loads((tmp_path / "seed-1" / "metrics.jsonl").read_text().splitlines()[-1])
@@ -174,7 +174,7 @@ def test_a_folder_of_seeds_says_to_name_one(tmp_path):
 
 def test_a_classifier_is_no_generator(tmp_path):
     (run,), *_ = run_seeds(tmp_path)
-    with pytest.raises(ValueError, match=r"seed-0 holds a classifier, and a GAN is wanted here$"):
+    with pytest.raises(ValueError, match=r"seed-0 is the run of a classifier, and that of a GAN is needed here$"):
         load_generator(run.folder)
 
 

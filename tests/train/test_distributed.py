@@ -32,7 +32,7 @@ from wcgan.paper.presets import configure
 from wcgan.paper.presets import preset as find_preset
 from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.folder import Run
-from wcgan.train.batches import Batches
+from wcgan.train.batches import GanBatches
 from wcgan.train.gan import build_players, train_iteration
 from wcgan.train.start import start
 
@@ -222,7 +222,7 @@ def test_sigterm_ends_all_processes_with_a_checkpoint_of_the_last_iteration(fold
     found, last = read_newest(two / "checkpoints"), train_lines(two)[-1]["iteration"]
     assert found.damaged == ()
     assert found.facts["iteration"] == last
-    sentence = f"stopped at iteration {last}; go on with: wcgan train --resume --out {two}\n"
+    sentence = f"stopped at iteration {last}; continue with: wcgan train --resume --out {two}\n"
     assert said(folder, "two-hinge")[0] == [sentence, ""]
 
 
@@ -307,6 +307,6 @@ def test_an_iteration_sends_what_the_document_says(lonely_group, monkeypatch, pr
     monkeypatch.setattr(dist, "all_reduce", count)
     cpu, images = torch.device("cpu"), torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
     labels, classes = (torch.arange(8), 10) if config.conditional else (None, None)
-    inputs = Batches(images, labels, classes, config.generator.noise, config.train, cpu, Rank(0, 2)).draw(0)
+    inputs = GanBatches(images, labels, classes, config.generator.noise, config.train, cpu, Rank(0, 2)).draw(0)
     train_iteration(build_players(config, cpu, sync=True), inputs, config, torch.float32, Rank(0, 2))
     assert (len(sent), sum(sent)) == traffic_in_the_document()(config)

@@ -288,9 +288,9 @@ def test_the_average_follows_its_formula():
 def test_without_decay_there_is_no_average_and_samples_come_from_the_generator():
     players = tiny_players(tiny_config(ema=0.0))
     assert players.average is None
-    assert players.sampler is players.generator
+    assert players.sampled_generator is players.generator
     averaged = tiny_players(tiny_config(ema=0.5))
-    assert averaged.sampler is averaged.average
+    assert averaged.sampled_generator is averaged.average
 
 
 def test_the_average_is_never_trained():

@@ -119,6 +119,7 @@ def test_the_best_by_distance_is_kept_whatever_comes_later(tmp_path):
     run, _ = run_to_end(tmp_path, scores(5.0, 2.0, 7.0), evaluate_every=2, keep_checkpoints=1)
     best = read_checkpoint(run.checkpoints / "best")
     assert (best.facts["iteration"], best.facts["FID(classifier)"]) == (4, 2.0)
+    assert load_generator(run.folder, "best").class_names == ("a", "b", "c")
     assert sorted(path.stem for path in run.checkpoints.glob("*.json")) == ["0000006", "best"]
     assert not torch.equal(best.tensors["generator.conv.weight"], last_tensors(run)["generator.conv.weight"])
 
@@ -239,7 +240,7 @@ def test_weights_that_are_not_finite_never_become_the_last_checkpoint(tmp_path, 
     ids=["cuda", "cpu"],
 )
 def test_a_batch_too_large_for_memory_is_said_with_what_to_lower(error, tmp_path, monkeypatch):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise error
 
     monkeypatch.setattr(module, "train_iteration", fail)
@@ -249,7 +250,7 @@ def test_a_batch_too_large_for_memory_is_said_with_what_to_lower(error, tmp_path
 
 
 def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(module, "train_iteration", fail)

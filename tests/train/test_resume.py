@@ -10,7 +10,7 @@ from tests.train.cases import different, last_tensors, tiny_config, tiny_data, t
 from wcgan.runs.checkpoint import CheckpointError, read_newest
 from wcgan.runs.folder import new_run, resumed_run
 from wcgan.train import gan as module
-from wcgan.train.batches import Batches
+from wcgan.train.batches import GanBatches
 from wcgan.train.gan import train
 
 
@@ -21,7 +21,7 @@ class Killed(BaseException):
 @pytest.fixture
 def at_iteration(monkeypatch):
     """Calls something right before an iteration is computed."""
-    original = Batches.draw
+    original = GanBatches.draw
 
     def install(number, action):
         def watched(batches, iteration):
@@ -29,7 +29,7 @@ def at_iteration(monkeypatch):
                 action()
             return original(batches, iteration)
 
-        monkeypatch.setattr(Batches, "draw", watched)
+        monkeypatch.setattr(GanBatches, "draw", watched)
 
     return install
 

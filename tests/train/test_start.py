@@ -1,5 +1,6 @@
 """From a config to a finished run: data, fitting, training, evaluation."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,7 @@ from tests.train.cases import different, last_tensors
 from wcgan import data
 from wcgan.paper.presets import configure
 from wcgan.runs.folder import Run
-from wcgan.train.start import dry_run, go_on, start
-from wcgan.train.start import start as module
+from wcgan.train.start import dry_run, go_on, load_data, start
 
 TINY = [
     "generator.widths=[4, 4]",
@@ -53,12 +53,18 @@ def test_a_run_begins_in_its_folder_with_the_config_that_fits_the_data(photos, t
     assert config.preset == "digits/cWC"
 
 
-def test_a_run_goes_on_with_its_own_config(photos, tmp_path):
+def test_a_run_goes_on_with_a_config_that_was_changed_only_where_that_is_accepted(photos, tmp_path):
     folder = tmp_path / "run"
     start(configured(photos, "train.iterations=2"), folder)
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("iterations: 2", "iterations: 5"))
-    assert go_on(folder).iteration == 5
+    message = r"trained with \(train\.iterations is 5, not 2\): put these settings back, or .* --accept-config$"
+    with pytest.raises(ValueError, match=message):
+        go_on(folder)
+    with pytest.raises(ValueError, match=message):
+        start(configured(photos, "train.iterations=5"), folder, resume=True)
+    assert go_on(folder, accept_config=True).iteration == 5
+    assert go_on(folder).iteration == 5  # the last checkpoint knows the new one
 
 
 def test_resuming_with_the_same_config_finishes_and_with_another_is_refused(photos, tmp_path):
@@ -113,8 +119,8 @@ def test_stl10_trains_on_its_unlabeled_images(monkeypatch):
     asked = []
     monkeypatch.setattr(data, "load", lambda name, split, *rest, **options: asked.append((name, split)))
     config = configure("stl10/WC SN + ResNet")
-    module.load_data(config)
-    module.load_data(replace(config, data=replace(config.data, name="cifar10")))
+    load_data(config)
+    load_data(replace(config, data=replace(config.data, name="cifar10")))
     assert asked == [("stl10", "unlabeled"), ("cifar10", "train")]
 
 
@@ -127,3 +133,19 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(tmp_path, monkeypatch)
     assert "projection" in said["discriminator"]
     assert said["device"].startswith("CPU")
     assert list(Path().iterdir()) == []
+
+
+def test_another_process_than_the_first_takes_no_look_at_a_folder_that_the_first_may_be_making(
+    photos, tmp_path, monkeypatch
+):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".config.yaml.0123abcd.tmp").write_text("data: {")
+    (folder / "events").touch()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    trained = []
+    monkeypatch.setattr(sys.modules["wcgan.train.start"], "train", lambda *arguments: trained.append(arguments))
+    start(configured(photos), folder, resume=True)
+    ((config, _, run, *_),) = trained
+    assert (config.classes, run.folder) == (2, folder)

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.data.cases import random_images, save
-from tests.reproduce.cases import TINY_CLASSIFIER, everything, lines_of
+from tests.reproduce.cases import TINY_CLASSIFIER, everything, lines_of, write_pictures
 from tests.train.cases import different, last_tensors
 
 from wcgan.data.sources import SOURCES
@@ -12,6 +12,11 @@ from wcgan.paper.tables import TABLES
 from wcgan.runs.config import ClassifyConfig, ClassifyTrainConfig
 from wcgan.runs.folder import Run
 from wcgan.train.start_classifier import dry_run_classifiers, folder_to_runs, go_on_with_classifiers, start_classifiers
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
 
 
 @pytest.fixture

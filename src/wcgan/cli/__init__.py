@@ -1,18 +1,58 @@
-"""The command line: parses and calls."""
+"""The command line, `wcgan`. A command parses its options, calls the library and prints what came back."""
 
 import sys
 from importlib import import_module
-from typing import NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
-from wcgan.cli.app import app, errors, say
+from wcgan._version import __version__
+
+try:
+    import typer
+    from rich.console import Console
+    from typer.core import TyperCommand, TyperGroup
+
+    from wcgan.core.terminal import printable_lines
+except ImportError:
+    sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
 
 BAD_INPUT = 2
-for _commands in ("training", "measuring", "serving"):  # in the order in which they are listed
-    import_module(f"wcgan.cli.{_commands}")
+TRAIN, USE, MEASURE = "Train", "Use a trained generator", "Measure and compare"
+"""The groups of `wcgan --help`, a module each."""
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as train.iterations=2000. Repeatable."),
+]
+CheckpointName = Annotated[str, typer.Option("--checkpoint", help="Checkpoint of a run: last, best or an iteration.")]
+Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda or cuda:N.")]
+
+
+class _FlagsWithoutType:
+    """Leaves out the type `<bool>`, which help would show beside options that take no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_FlagsWithoutType, TyperCommand):
+    """A command."""
+
+
+class Group(_FlagsWithoutType, TyperGroup):
+    """Several commands under one name."""
+
+
+app = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+out, errors = Console(), Console(stderr=True)
 
 
 def main() -> NoReturn:
-    """Runs a command; what a user can mend is one sentence and exit code 2."""
+    """Runs a command. An error that the user can fix is printed as one sentence, with exit code 2."""
     try:
         app()
     except (ValueError, OSError, ImportError) as error:
@@ -27,3 +67,43 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:  # from the system: a path, and what is wrong with it
         return f"{error.filename or 'a file'} cannot be used: {error.strerror.lower()}"
     return str(error)
+
+
+def say(text: str, console: Console = out) -> None:
+    """Prints a line without wrapping it, with control characters escaped."""
+    console.print(printable_lines(text), markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a comma-separated list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def find_source(name: Path | None) -> Path:
+    """The folder of a run, or of the shipped generator of that name; None for the shipped CIFAR-10 generator."""
+    from wcgan.runs.sampler import find_run, shipped
+
+    return shipped() if name is None else find_run(name)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"wcgan {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    help="Whitening and coloring for GANs: train, sample, evaluate, reproduce the paper's tables.",
+    epilog="`wcgan COMMAND --help` explains a command.",
+)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the name of a command."""
+
+
+# Each module adds its commands to `app`; `wcgan --help` lists them in this order.
+for _module in ("training", "using", "measuring"):
+    import_module(f"wcgan.cli.{_module}")

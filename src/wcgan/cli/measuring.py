@@ -1,4 +1,4 @@
-"""Commands to measure and to compare."""
+"""Commands that measure and compare: scores, the paper's tables, a preference study."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,31 +8,59 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
-from wcgan.cli.app import Settings, app, out, say, words
+from wcgan.cli import (
+    MEASURE,
+    CheckpointName,
+    Command,
+    Device,
+    Group,
+    Settings,
+    app,
+    find_source,
+    out,
+    say,
+    split_words,
+)
 from wcgan.core.terminal import cells, printable
 
 
-@app.command()
+@app.command(cls=Command, rich_help_panel=MEASURE)
 def evaluate(
     target: Annotated[
-        str, typer.Argument(help="A run, a checkpoint, a shipped generator, a folder of images, or name:split.")
+        str, typer.Argument(help="Run, checkpoint, shipped generator, folder of images, or dataset:split.")
     ],
-    reference: Annotated[str | None, typer.Option(help="Real images: name:split, or a folder.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="paper-5k, paper-10k, 50k-train or all.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Of is,fid,kid,pr; by default all that can be had.")] = None,
-    features: Annotated[str, typer.Option(help="inception, classifier or both, with a comma.")] = "inception",
-    weights: Annotated[Path | None, typer.Option("--inception-weights", help="A file of Inception's weights.")] = None,
-    images: Annotated[int | None, typer.Option(help="Images to score, in place of the protocol's number.")] = None,
-    kid_subset_size: Annotated[int, typer.Option(help="Images in each of KID's subsets.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of labels, noise and KID's subsets.")] = 0,
-    checkpoint: Annotated[str, typer.Option(help="Of a run: last, best or an iteration.")] = "last",
-    resolution: Annotated[int | None, typer.Option(help="Of folders: the side to bring both to.")] = None,
-    channels: Annotated[int | None, typer.Option(help="Of folders: 1 or 3, to bring both to.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images through the network at once.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    folder: Annotated[Path | None, typer.Option("--out", help="Whose metrics.jsonl gets the figures.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Real images: dataset:split, or a folder.", show_default="the run's data")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="How many images of which split: paper-5k, paper-10k, 50k-train or all.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Some of is,fid,kid,pr.", show_default="all that are possible")
+    ] = None,
+    features: Annotated[
+        str, typer.Option(help="Feature space: inception, classifier, or both with a comma.")
+    ] = "inception",
+    weights: Annotated[
+        Path | None, typer.Option("--inception-weights", help="File with the weights of the Inception network.")
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(help="Number of images to score.", show_default="the protocol's")
+    ] = None,
+    kid_subset_size: Annotated[int, typer.Option(help="Number of images in a subset for KID.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed for labels, noise and KID's subsets.")] = 0,
+    checkpoint: CheckpointName = "last",
+    resolution: Annotated[int | None, typer.Option(help="Resize the images of both folders to this side.")] = None,
+    channels: Annotated[
+        int | None, typer.Option(help="Convert the images of both folders: 1 for grey, 3 for colour.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Number of images per pass through the network.")] = None,
+    device: Device = "auto",
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder whose metrics.jsonl gets the scores.", show_default="the run")
+    ] = None,
 ) -> None:
-    """IS, FID, KID, precision and recall of a run or any images, with the protocol beside every figure."""
+    """Score a run or any images: IS, FID, KID, precision, recall, each with its protocol."""
     from wcgan.core.terminal import progress_bars
     from wcgan.evaluate import command
     from wcgan.report import scores_to_rows
@@ -41,8 +69,8 @@ def evaluate(
     config = command.EvaluationConfig(
         reference=reference,
         protocol=protocol,
-        metrics=None if metrics is None else tuple(words(metrics.lower())),
-        features=tuple(words(features)),
+        metrics=None if metrics is None else tuple(split_words(metrics.lower())),
+        features=tuple(split_words(features)),
         inception_weights=weights,
         images=images,
         kid_subset_size=kid_subset_size,
@@ -72,46 +100,54 @@ def evaluate(
         say(f"written to {run.metrics}")
 
 
-@app.command()
+@app.command(cls=Command, rich_help_panel=MEASURE)
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of several seeds.")],
-    page: Annotated[Path, typer.Option("--out", help="The page to write.")] = Path("compare.html"),
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of several seeds of one.")],
+    page: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("compare.html"),
 ) -> None:
-    """One page on several runs, side by side, and their last scores in a table."""
-    from wcgan.report import read_runs, runs_to_rows, write_report
+    """Compare runs: a table of their last scores, and one HTML page."""
+    from wcgan.report import read_runs, runs_to_rows, split_columns, write_report
     from wcgan.train.start_classifier import folder_to_runs
 
     runs = [run for folder in runs for run in folder_to_runs(folder)]
     heads, rows, protocols = runs_to_rows(read_runs(runs))
-    columns = [
-        Column(Text(printable(name).replace("(", "\n(")), overflow="fold", no_wrap="(" in name) for name in heads
-    ]
-    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for row in rows:
-        table.add_row(*cells(row))
-    out.print(table)
+    for place, (some_heads, some_rows) in enumerate(split_columns(heads, rows, out.width)):
+        if place:
+            out.print()
+        columns = [Column(Text(printable(name).replace("(", "\n(")), no_wrap=True) for name in some_heads]
+        columns[0] = Column(columns[0].header, overflow="fold")
+        table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+        for row in some_rows:
+            table.add_row(*cells(row))
+        out.print(table)
     for line in protocols:
         say(line)
     say(f"report: {write_report(runs, page)}")
 
 
-@app.command()
+@app.command(cls=Command, rich_help_panel=MEASURE)
 def reproduce(
-    table: Annotated[str | None, typer.Argument(help="A table's name or its place in the paper: table3.")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Name the tables, one a line.")] = False,
-    rows: Annotated[list[str] | None, typer.Option(help="Only these: preset, its last part, or a data set.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="3 for the seeds 0, 1 and 2.")] = None,
-    scale: Annotated[float, typer.Option(help="Shorten every schedule by this factor.")] = 1.0,
+    table: Annotated[str | None, typer.Argument(help="Name of a table, or its place in the paper: table3.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List the tables and exit.")] = False,
+    rows: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only rows of this preset or dataset. Repeatable.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 3 runs seeds 0, 1 and 2.")] = None,
+    scale: Annotated[float, typer.Option(help="Factor on the length of every training, such as 0.1.")] = 1.0,
     settings: Settings = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="Holds a folder for each table.")] = None,
-    ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or a cluster's address.")] = None,
-    gpus_per_run: Annotated[float | None, typer.Option(help="Of each run on Ray: a share of a GPU.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; nothing is written.")] = False,
-    source: Annotated[Path | None, typer.Option("--from", help="Train nothing: write from the runs in here.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder that gets a sub-folder per table.")] = None,
+    ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or the address of a cluster.")] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="GPUs for each run on Ray; may be a fraction.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what it would cost; train and write nothing.")
+    ] = False,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Train nothing: write the tables from the runs in this folder.")
+    ] = None,
 ) -> None:
-    """Make a table of the paper, ours beside the paper's: run what is missing, skip what is done."""
+    """Reproduce a table of the paper: train what is missing, compare with the paper's scores."""
     from wcgan.core.terminal import progress_bars
-    from wcgan.report.write_table import write_table
+    from wcgan.report import write_table
     from wcgan.reproduce import command, plan
     from wcgan.reproduce.estimate_cost import estimate, estimates_to_lines
     from wcgan.reproduce.measurements import find_measurement, tables_to_lines
@@ -141,5 +177,99 @@ def reproduce(
     for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
         say(line)
     if result.stopped_by is not None:
-        say("stopped; the same command goes on")
+        say("stopped; the same command continues")
     raise typer.Exit(result.exit_code)
+
+
+study = typer.Typer(
+    cls=Group, help="Run a preference study: which of two generators looks more realistic?", no_args_is_help=True
+)
+app.add_typer(study, name="study", rich_help_panel=MEASURE)
+
+StudyFolder = Annotated[Path, typer.Argument(help="Folder of a study.")]
+Votes = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        envvar="WCGAN_STUDY_DATABASE",
+        show_envvar=True,
+        help="URL of a PostgreSQL database.",
+        show_default="SQLite in the study's folder",
+    ),
+]
+
+
+@study.command("create", cls=Command)
+def study_create(
+    a: Annotated[Path, typer.Argument(help="Run, shipped generator, or folder with a sub-folder per class.")],
+    b: Annotated[Path, typer.Argument(help="The other one; the report gives the preference for it.")],
+    folder: Annotated[Path, typer.Option("--out", help="New folder for the study.")],
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes, one pair each.", show_default="50, or all if fewer")
+    ] = None,
+    images: Annotated[int, typer.Option(help="Number of images in a set.")] = 16,
+    checks: Annotated[int, typer.Option(help="Number of attention checks; at least 2.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed: the same seed draws the same classes and images.")] = 0,
+    resolution: Annotated[int | None, typer.Option(help="Crop and resize all images to this side.")] = None,
+    checkpoint: CheckpointName = "last",
+    device: Device = "auto",
+    consent: Annotated[Path | None, typer.Option(help="Text file with what participants agree to.")] = None,
+    most: Annotated[int, typer.Option("--most-participants", help="Number of people who can join.")] = 1000,
+) -> None:
+    """Draw pairs of image sets from two runs or two folders."""
+    from wcgan.web.study import create_study
+
+    text = {} if consent is None else {"consent": consent.read_text(encoding="utf-8")}
+    made = create_study(
+        find_source(a),
+        find_source(b),
+        folder,
+        classes,
+        images,
+        checks,
+        seed,
+        resolution,
+        checkpoint,
+        device,
+        most_participants=most,
+        **text,
+    )
+    say(f"{len(made.pairs) - checks} pairs and {checks} attention checks: {folder}")
+    say(f"next: wcgan study serve {folder}")
+
+
+@study.command("serve", cls=Command)
+def study_serve(
+    folder: StudyFolder,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.")] = 8000,
+    participants: Annotated[
+        int | None, typer.Option(help="Print this many personal links instead of one for all.")
+    ] = None,
+    database: Votes = None,
+) -> None:
+    """Serve a study to participants, and print the links to send them."""
+    from wcgan.web.study.server import serve_study
+
+    serve_study(folder, host, port, database, participants, say)
+
+
+@study.command("report", cls=Command)
+def study_report(
+    folder: StudyFolder,
+    target: Annotated[
+        Path | None, typer.Option("--out", help="Folder for report.html and report.json.", show_default="the study's")
+    ] = None,
+    most_failed: Annotated[int, typer.Option(help="Attention checks that a participant may fail and still count.")] = 0,
+    database: Votes = None,
+) -> None:
+    """Analyse the votes: preference, agreement between participants, tests."""
+    from wcgan.web.study import write_study_report
+
+    rows, page, values = write_study_report(folder, target, database, most_failed)
+    table = Table(show_header=False, box=SIMPLE_HEAD, show_edge=False)
+    for row in rows:
+        table.add_row(*cells(row))
+    out.print(table)
+    for file in (page, values):
+        say(f"report: {file}")

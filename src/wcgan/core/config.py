@@ -10,6 +10,9 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
+from wcgan.core.reading import parse_yaml
+from wcgan.core.terminal import shown
+
 AnyConfig = TypeVar("AnyConfig")
 
 
@@ -84,8 +87,10 @@ def override(config: AnyConfig, settings: Sequence[str]) -> AnyConfig:
         if section not in sections:
             raise ValueError(f"unknown section {section!r} in --set {setting}; known are {', '.join(sections)}")
         try:
-            values[section][name] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"the value in --set {setting} is not YAML; put text with []{{}},: in quotes") from None
+            values[section][name] = parse_yaml(text)
+        except ValueError as error:
+            raise ValueError(
+                f"the value in --set {shown(setting)} is not YAML ({error}); put text with []{{}},: in quotes"
+            ) from None
     changed: AnyConfig = config_from_dict(values, type(config))
     return changed

@@ -1,22 +1,31 @@
-"""Files that are whole, or not there at all."""
+"""Files and folders that are whole or not there at all, and locks between processes."""
 
-import contextlib
 import errno
 import logging
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+_log = logging.getLogger(__name__)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says of a disk that is full, and of a user who may fill no more of it."""
+"""Error numbers of a full disk and of an exhausted quota."""
+
+
+# Writing
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """All of the content under that name, in one step and flushed to the disk, or nothing new.
+    """Writes all of the content under that name, flushed to the disk, or changes nothing.
 
     Raises:
         OSError: that names the file, whatever failed.
@@ -32,8 +41,14 @@ def write_atomically(file: Path, content: bytes) -> None:
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(file)) from error  # the system names the temporary one, or none
     finally:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             temporary.unlink()
+
+
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Removes what `write_atomically` leaves behind when its process is killed."""
+    for path in folder.glob(f".{name}.*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -47,21 +62,9 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def free_name(file: Path) -> Path:
-    """The file itself, or where that exists the first of `NAME-2`, `NAME-3` and so on that does not."""
-    names = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in count(2))
-    return next(name for name in chain((file,), names) if not os.path.lexists(name))
-
-
-def require_new(folder: Path, advice: str = "name another with --out") -> None:
-    """Raises a ValueError, which ends in the advice, for a folder that holds anything and for the name of a file."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already: {advice}")
-
-
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name when it is filled; after an error nothing of it is left."""
+    """Yields a temporary folder to fill, and renames it to `folder` at the end; an error leaves nothing behind."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     temporary.mkdir(parents=True)
     try:
@@ -71,20 +74,31 @@ def written_whole(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
-
-_log = logging.getLogger(__name__)
+# Names
 
 
-@contextlib.contextmanager
+def free_name(file: Path) -> Path:
+    """The file itself, or where that exists the first of `NAME-2`, `NAME-3` and so on that does not."""
+    names = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in count(2))
+    return next(name for name in chain((file,), names) if not os.path.lexists(name))
+
+
+def require_new(folder: Path, advice: str = "name another with --out") -> None:
+    """Raises a ValueError, which ends in the advice, for a folder that is not empty and for the name of a file."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists already: {advice}")
+
+
+# Locks. The kernel releases an flock when its process ends, however it ends. The library `filelock` uses flock too, but
+# on file systems without it raises (ENOLCK, EOPNOTSUPP) or leaves a file behind that outlives its process (ENOSYS).
+
+
+@contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Holds `path` against other processes; released when this one ends, however it ends.
+    """Waits for the lock `path`, and holds it; the system releases it when the process ends, however it ends.
 
     Yields whether the lock is really held: some network file systems have none. What is done under it must therefore
-    be right without it, and is only spared being done twice.
+    be right without it; the lock only avoids that it is done twice.
     """
     with path.open("a") as file:
         held = False
@@ -94,9 +108,56 @@ def locked(path: Path) -> Iterator[bool]:
                 held = True
             except BlockingIOError:
                 _log.warning("another process is at work on %s; waiting for it", path.stem)
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_EX)
                     held = True
             except OSError:
                 pass
         yield held
+
+
+@contextmanager
+def owned(path: Path, what: str) -> Iterator[None]:
+    """Takes the lock `path`, or refuses at once and says who has it. The file is removed at the end.
+
+    A process that is killed leaves the file, but not the lock. Where the file system has no locks, nothing is refused.
+
+    Args:
+        path: a file for the lock alone.
+        what: what is locked, for the message.
+
+    Raises:
+        ValueError: if another process has it.
+    """
+    while True:
+        file = path.open("a+", encoding="utf-8", errors="replace")
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = " ".join(file.read(200).split()) or "another process"
+            file.close()
+            raise ValueError(f"{what} is in use by {owner}: wait for it to end, or stop it") from None
+        except OSError:
+            break
+        if fcntl is None or _is_still(file.fileno(), path):
+            break
+        file.close()  # its owner removed it between the opening and the lock
+    with file:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one with that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,9 +1,9 @@
-"""Several processes, one run: `torchrun --nproc-per-node N -m wcgan train ...`.
+"""The processes of one run: ranks, how they meet and what ends them, and signals that ask for an end.
 
-Each process takes an equal share of every global batch. Whitening statistics are shared inside the layers
-(`sync=True`); gradients are averaged here, in one sum over processes for each update. That, rather than
-`DistributedDataParallel`, because a gradient penalty differentiates twice, and because the networks then have the same
-names and state whatever runs them.
+`torchrun --nproc-per-node N -m wcgan train ...` starts N processes. Each takes an equal share of every global batch.
+Whitening statistics are shared inside the layers (`sync=True`); gradients are averaged here, in one sum over processes
+per update. `DistributedDataParallel` is not used, because a gradient penalty differentiates twice, and because the
+networks have the same names and state this way however many processes there are.
 """
 
 import os
@@ -18,12 +18,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-LONGEST_WAIT = timedelta(hours=1)  # for the first process, which may have a classifier to train
+PATIENCE = "WCGAN_PATIENCE"
+"""Environment variable: minutes that a process waits for the others before it gives up."""
+MINUTES = 10.0  # of patience, by default
+LONGEST_WAIT = timedelta(hours=6)  # for the first process, where it works alone: it may have a classifier to train
+
+
+class LostProcessError(ValueError):
+    """Another process of the run has ended, or does not answer."""
 
 
 @dataclass(frozen=True)
 class Rank:
-    """This process among all."""
+    """This process's number, and how many there are."""
 
     index: int = 0
     count: int = 1
@@ -33,7 +40,7 @@ class Rank:
         return self.index == 0
 
     def share(self, batch: Tensor, dim: int = 0) -> Tensor:
-        """This process's equal part of a global batch, whose samples lie along a dimension."""
+        """This process's equal part of a global batch; `dim` is the dimension of the samples."""
         size = batch.shape[dim] // self.count
         return batch.narrow(dim, self.index * size, size)
 
@@ -46,7 +53,7 @@ class Rank:
             )
 
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """The mean of all processes' gradients, in place, by one sum."""
+        """Replaces gradients by their mean over all processes, with one all-reduce."""
         gradients = [p.grad for p in parameters if p.grad is not None]
         if self.count == 1 or not gradients:
             return
@@ -65,20 +72,33 @@ class Rank:
         return total
 
     def mean(self, value: Tensor) -> Tensor:
-        """The mean over processes of a scalar for the log."""
+        """The mean of a scalar over processes, for the log."""
         return self.total(value) / self.count
 
     def any(self, flag: bool) -> bool:
-        """Whether any process raises its flag: a signal may reach only one of them. It waits for no GPU."""
+        """Whether any process raises its flag: a signal may reach only one of them. No GPU sync."""
         if self.count == 1:
             return flag
         total = torch.tensor(float(flag))  # on the CPU, through gloo
         dist.all_reduce(total)
         return bool(total > 0)
 
+    @contextmanager
+    def first_goes_ahead(self) -> Iterator[None]:
+        """Runs the block in the first process, then in the others, which may wait for long."""
+        if self.count == 1:
+            yield
+            return
+        patient = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
+        if not self.first:
+            dist.all_reduce(torch.zeros(1), group=patient)
+        yield
+        if self.first:
+            dist.all_reduce(torch.zeros(1), group=patient)
+
 
 def process_count() -> int:
-    """How many processes `torchrun` started, before a group is joined."""
+    """How many processes `torchrun` started; known before they have met."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -93,27 +113,60 @@ def process_here() -> int:
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that writes, before a group is joined."""
+    """Whether this process is the one that writes; known before they have met."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextmanager
-def process_group(device: torch.device) -> Iterator[Rank]:
-    """Joins the processes that `torchrun` started, on a device that becomes the current one."""
+def join_processes(device: torch.device) -> Iterator[Rank]:
+    """Connects the processes that `torchrun` started, and makes the device the current one.
+
+    Raises:
+        LostProcessError: if another process ends or does not answer; it has its own message, which tells why.
+    """
     count, gpu = process_count(), device.type == "cuda"
     with torch.cuda.device(device) if gpu else nullcontext():
         if count == 1:
             yield Rank()
             return
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=LONGEST_WAIT)
+        patience = find_patience()
         try:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=patience)
             yield Rank(dist.get_rank(), count)
+        except RuntimeError as error:
+            if (sentence := _lost_process(error, patience)) is None:
+                raise
+            raise LostProcessError(sentence) from error
         finally:
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def find_patience() -> timedelta:
+    """How long a process waits for the others: `WCGAN_PATIENCE` minutes, or ten."""
+    text = os.environ.get(PATIENCE) or str(MINUTES)
+    try:
+        minutes = float(text)
+        if not 0 < minutes <= 1e6:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{PATIENCE} takes a number of minutes, such as 10; got {text!r}") from None
+    return timedelta(minutes=minutes)
+
+
+def _lost_process(error: RuntimeError, patience: timedelta) -> str | None:
+    """The sentence for an error of the connection to other processes; None for any other error."""
+    text = str(error)
+    if not isinstance(error, dist.DistError) and "gloo" not in text.lower() and "Connection" not in text:
+        return None
+    if "timed out" in text.lower() or "timeout" in text.lower():
+        minutes = patience.total_seconds() / 60
+        return f"another process of this run has not answered for {minutes:g} minutes; {PATIENCE} sets how many"
+    return "another process of this run has ended; its own message says why"
 
 
 class StopRequest:
-    """The signal that asks for an end, once there is one."""
+    """Remembers the signal that asked for an end, if any."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -125,9 +178,9 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(interrupt: bool = False) -> Iterator[StopRequest]:
-    """Remembers a signal; with `interrupt` it also ends what is going on, by KeyboardInterrupt.
+    """Remembers SIGINT and SIGTERM; with `interrupt` they also raise KeyboardInterrupt.
 
-    Only a process's main thread can ask for signals: in another nothing is ever requested.
+    Only the main thread of a process can handle signals: in any other thread, nothing is ever requested.
     """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():

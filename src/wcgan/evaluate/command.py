@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wcgan import data
 from wcgan.core.device import find_device
-from wcgan.core.processes import Rank, process_group
+from wcgan.core.processes import Rank, join_processes
 from wcgan.core.terminal import OnProgress
 from wcgan.evaluate.features import Features
 from wcgan.evaluate.image_sets import classifier_of, load_set, name_to_parts
@@ -19,9 +19,9 @@ from wcgan.evaluate.inception import load_inception
 from wcgan.evaluate.precision_recall import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
-from wcgan.runs.checkpoint import Checkpoint, read_checkpoint
+from wcgan.runs.checkpoint import Checkpoint, check_config, find_checkpoint, read_checkpoint
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import Sampler, find_checkpoint, load_generator, shipped, shipped_generators
+from wcgan.runs.sampler import Sampler, load_generator, shipped, shipped_generators
 
 FEATURES = ("inception", "classifier")
 
@@ -104,7 +104,7 @@ def evaluate(target: str, config: EvaluationConfig, progress: OnProgress | None 
             f"{target} is neither a run, nor a checkpoint, nor a folder of images, nor a dataset,"
             f" nor a generator of the package: {', '.join(shipped_generators())}"
         )
-    with process_group(find_device(config.device)) as rank:
+    with join_processes(find_device(config.device)) as rank:
         shown = progress if rank.first else None
         if not is_run:
             return _evaluate_set(target, config, rank, shown)
@@ -119,6 +119,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
         )
     run, found = path_to_checkpoint(path, config.checkpoint)
     own, device = run.config(), str(find_device(config.device))
+    check_config(found, own, "data", "generator")
     protocol = find_protocol(config.protocol or "paper-10k")
     generator = own.generator
     tested = own.data.reference_name if protocol.split == "test" else own.data.name

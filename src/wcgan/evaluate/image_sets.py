@@ -96,12 +96,8 @@ def classifier_of(
     training = load("train")
     test = load("test") if "test" in data.splits(name) else None
     epochs = None if progress is None else lambda done, of: progress("epochs of the classifier", done, of)
-    if not rank.first:
-        rank.any(False)  # waits for the first process
-    classifier = load_small_classifier(training, test, device=device, progress=epochs)
-    if rank.first:
-        rank.any(False)
-    return classifier
+    with rank.first_goes_ahead():
+        return load_small_classifier(training, test, device=device, progress=epochs)
 
 
 CHUNK = 256

@@ -1,7 +1,6 @@
-"""A trained generator in the forms that others load: ONNX, torch.export, safetensors, a model hub's folder."""
+"""Exports trained generators to formats that other software loads: ONNX, torch.export, safetensors, a model hub."""
 
-from wcgan.export.export import FORMATS, export_run, facts_to_lines, sampler_to_servable
-from wcgan.export.hub import read_weights
+from wcgan.export.export import FORMATS, export_run, facts_to_lines, read_weights, sampler_to_servable
 from wcgan.export.programs import write_compiled, write_onnx, write_program
 from wcgan.export.servable import Servable, make_servable
 

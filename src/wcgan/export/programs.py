@@ -1,5 +1,6 @@
-"""Programs of torch.export, which need no code of this library; compiled, they need no Python either."""
+"""Writes a model as a torch.export program, an AOTInductor package or ONNX; none needs this library to run."""
 
+import json
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -14,16 +15,19 @@ from wcgan.core.terminal import OnProgress
 from wcgan.export.servable import Servable, check_exact
 from wcgan.norm.fold import OneClass
 
+OPSET = 20
+OUTPUT = "images"
+
 
 def batch_shapes(servable: Servable) -> tuple[Any, ...]:
-    """The first dimension of every input is the batch, of any size."""
+    """The dynamic shapes of torch.export: the first dimension of every input is the batch, of any size."""
     batch = Dim("batch", min=1)
     shapes = tuple({0: batch} for _ in servable.names)
-    return (shapes,) if isinstance(servable.model, OneClass) else shapes  # whose forward takes `*inputs`
+    return (shapes,) if isinstance(servable.model, OneClass) else shapes  # its forward takes `*inputs`
 
 
 def servable_to_program(servable: Servable) -> ExportedProgram:
-    """The model as a graph of plain operators.
+    """The model as a graph of ATen operators.
 
     Raises:
         ValueError: for an operation that torch.export cannot follow.
@@ -37,7 +41,7 @@ def servable_to_program(servable: Servable) -> ExportedProgram:
 
 
 def write_program(servable: Servable, path: Path, progress: OnProgress) -> dict[str, Any]:
-    """A `.pt2` file, read back and held against the original; returns facts about it."""
+    """Writes a `.pt2` file, reads it back and checks it -> facts about it."""
     progress("exporting", 0, 1)
     torch.export.save(servable_to_program(servable), path)
     progress("exporting", 1, 1)
@@ -51,10 +55,10 @@ def write_program(servable: Servable, path: Path, progress: OnProgress) -> dict[
 
 
 def write_compiled(servable: Servable, path: Path, progress: OnProgress) -> dict[str, Any]:
-    """AOTInductor's package: machine code for this kind of machine, read back and held against the original.
+    """Writes an AOTInductor package, machine code for this kind of machine, and checks it -> facts about it.
 
     Raises:
-        ValueError: where it cannot be compiled, as without a C++ compiler.
+        ValueError: if it cannot be compiled, for example without a C++ compiler.
     """
     progress("compiling", 0, 1)
     program = servable_to_program(servable)
@@ -69,19 +73,13 @@ def write_compiled(servable: Servable, path: Path, progress: OnProgress) -> dict
     return {"largest difference": check_exact(servable, module, progress), "torch": torch.__version__}
 
 
-def first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-OPSET = 20
-OUTPUT = "images"
-
-
 def write_onnx(servable: Servable, path: Path, progress: OnProgress) -> dict[str, Any]:
-    """An `.onnx` file with weights inside and a batch of any size, held against the original; returns facts about it.
+    """Writes an `.onnx` file with weights inside and a batch of any size, and checks it -> facts about it.
+
+    The metadata `class_names` is a JSON list of the names of the classes.
 
     Raises:
-        ValueError: for an operation that ONNX has no operator for, and for a result that is not exact.
+        ValueError: for an operation without an ONNX operator, and for a result that is not exact.
         ImportError: without `wcgan[export]`.
     """
     try:
@@ -110,6 +108,9 @@ def write_onnx(servable: Servable, path: Path, progress: OnProgress) -> dict[str
         raise ValueError(f"the model cannot be written as ONNX: {first_line(error.__cause__ or error)}") from error
     progress("exporting", 1, 1)
     model = onnx.load(path)
+    if servable.class_names:
+        onnx.helper.set_model_props(model, {"class_names": json.dumps(servable.class_names)})
+        onnx.save(model, path)
     onnx.checker.check_model(model)
     return {
         "largest difference": check_exact(servable, onnx_runner(path), progress),
@@ -121,7 +122,7 @@ def write_onnx(servable: Servable, path: Path, progress: OnProgress) -> dict[str
 
 
 def onnx_runner(path: Path, threads: int = 0) -> Callable[..., Tensor]:
-    """A file -> a function of tensors, on the CPU; `threads` 0 leaves their number to onnxruntime."""
+    """An ONNX file -> a function of tensors on the CPU; with `threads` 0, onnxruntime chooses their number."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -134,3 +135,7 @@ def onnx_runner(path: Path, threads: int = 0) -> Callable[..., Tensor]:
         return torch.from_numpy(session.run([OUTPUT], feed)[0])
 
     return run
+
+
+def first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

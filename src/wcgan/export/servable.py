@@ -1,4 +1,4 @@
-"""A model ready to be served: folded, with its inputs named, and the original beside it to be held against."""
+"""A model ready to be exported: folded, with named inputs, and the original to check the result against."""
 
 import copy
 import math
@@ -20,25 +20,27 @@ CHECKED = 1000
 _SIZES = (64, 1, 37)
 _LOOSER_THAN_ROUNDING = 8
 Draw = Callable[[int, int], tuple[Tensor, ...]]
-"""How many samples, and a seed -> the model's inputs."""
+"""The number of samples and a seed -> inputs of the model."""
 
 
 @dataclass(frozen=True)
 class Servable:
-    """What is written, and what tells whether it was written well."""
+    """A folded model, and what is needed to check an export of it."""
 
     model: nn.Module
-    """Folded, with its maps as convolutions."""
+    """The folded model, with its maps as convolutions."""
     original: nn.Module
-    """As it was trained, in evaluation mode, taking the same inputs."""
+    """The trained model in evaluation mode, which takes the same inputs."""
     names: tuple[str, ...]
-    """Of the inputs, in order."""
+    """Names of the inputs, in order."""
     draw: Draw
-    """Makes inputs."""
+    """Makes random inputs."""
+    class_names: tuple[str, ...] = ()
+    """Names of the classes, for the metadata of a format that has any."""
 
 
 class _Convolution(nn.Module):
-    """A constant map as a 1x1 convolution, the form that every runtime knows."""
+    """A constant map as a 1x1 convolution, which every runtime supports."""
 
     weight: Tensor
     bias: Tensor
@@ -55,16 +57,16 @@ class _Convolution(nn.Module):
 
 
 def make_servable(model: nn.Module, names: tuple[str, ...], draw: Draw, label: int | None = None) -> Servable:
-    """Folds a model and looks whether it can be served.
+    """Folds a model and checks that it can be exported.
 
     Args:
         model: any module with layers of this library, in evaluation mode; it is not changed.
-        names: of its inputs, in order; without the labels where `label` is given.
-        draw: how many samples, and a seed -> such inputs.
-        label: the one class to keep; None for all.
+        names: names of its inputs, in order; without the labels if `label` is given.
+        draw: the number of samples and a seed -> inputs of the model.
+        label: the only class to keep; None for all.
 
     Raises:
-        ValueError: for a model in training mode, a layer that has seen no batch, and whatever `wcgan.fold` refuses.
+        ValueError: for a model in training mode, a layer without statistics, and whatever `wcgan.fold` refuses.
 
     Example:
         >>> import torch, wcgan
@@ -88,7 +90,7 @@ def make_servable(model: nn.Module, names: tuple[str, ...], draw: Draw, label: i
 
 
 def _untouched(layer: WhiteningLayer) -> bool:
-    """Whether statistics are those of the beginning; batches alone do not tell, for converted layers may count none."""
+    """Whether statistics are the initial ones. The number of batches does not tell: converted layers may count none."""
     if not layer.track_running_stats or layer.num_batches_tracked > 0:
         return False
     covariance = layer._covariance
@@ -98,13 +100,13 @@ def _untouched(layer: WhiteningLayer) -> bool:
 
 @torch.no_grad()
 def check_exact(servable: Servable, run: Callable[..., Tensor], progress: OnProgress, count: int = CHECKED) -> float:
-    """Holds a written model against the original, on random inputs in batches of several sizes.
+    """Compares an exported model with the original, on random inputs in batches of several sizes.
 
     Returns:
         The largest difference.
 
     Raises:
-        ValueError: if it is more than a few times what the original itself rounds away in float32.
+        ValueError: if the difference is more than a few times the float32 rounding error of the original.
     """
     allowed = _LOOSER_THAN_ROUNDING * _rounding(servable)
     largest = 0.0
@@ -125,7 +127,7 @@ def check_exact(servable: Servable, run: Callable[..., Tensor], progress: OnProg
 
 
 def _rounding(servable: Servable) -> float:
-    """How far the original is from itself in float64, and no less than one unit in the last place."""
+    """The largest error of the original in float32, against float64; at least one unit in the last place."""
     inputs = servable.draw(_SIZES[0], 0)
     exact = copy.deepcopy(servable.original).double()
     expected = exact(*(x.double() if x.is_floating_point() else x for x in inputs))

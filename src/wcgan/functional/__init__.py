@@ -1,4 +1,4 @@
-"""The maths of the layers, without state: pure functions, differentiable twice."""
+"""Pure functions behind the layers: no state, differentiable twice."""
 
 from wcgan.functional._operators import plain_passes
 from wcgan.functional.affine import affine, compose

@@ -1,10 +1,10 @@
-"""How functions become PyTorch operators, when GPU kernels do their work, and checks of their arguments.
+"""Around every function of this folder: registration as a PyTorch operator, choice of GPU kernel, argument checks.
 
-An operator is opaque to `torch.compile` and `torch.export`: its loops over blocks and its retries run as written,
-nothing breaks the graph, and the fake function tells the compiler the shapes. Under `vmap` it runs once per element.
+A registered operator is opaque to `torch.compile` and `torch.export`: its loops and retries run as written, it causes
+no graph break, and its fake function gives the compiler the shapes. Under `vmap` it runs once per element.
 
-Forward-mode derivatives never reach an operator: PyTorch would take them for zero. `torch.func` refuses its gradient.
-Where either is at work, `transformed()` is True and callers use plain differentiable operations (`_transformable`).
+Operators support neither forward-mode derivatives (PyTorch would silently take them as zero) nor gradients inside
+`torch.func`. In both cases `transformed()` is True, and callers use the plain operations of `_transformable` instead.
 """
 
 import functools
@@ -18,19 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-
-def transformed() -> bool:
-    """Whether forward-mode differentiation or a transform of `torch.func` is at work."""
-    return forward_ad._current_level >= 0 or within_transform()
-
-
-def within_transform() -> bool:
-    """Whether a transform of `torch.func` is at work."""
-    return torch._C._are_functorch_transforms_active()
+# Registration
 
 
 def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Registers a pure function as the operator `wcgan::name`, out of reach of autocast."""
+    """Decorator: registers a pure function as the operator `wcgan::name`, which autocast does not affect."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         operator = torch.library.custom_op(f"wcgan::{name}", _without_autocast(function), mutates_args=())
@@ -42,12 +34,12 @@ def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any
 
 
 def register_gradient(operator: Any, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
-    """Gives an operator its derivative, which may be differentiated again."""
+    """Sets an operator's derivative, which may itself be differentiated."""
     operator.register_autograd(_without_autocast(backward), setup_context=setup_context)
 
 
 def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule for `vmap`: calls the operator for each element and stacks the results."""
+    """The `vmap` rule: calls the operator for each element and stacks the results."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         calls = [
@@ -62,8 +54,8 @@ def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Keeps an enclosing autocast from turning float32 statistics and products into half precision."""
-    kind = device.type  # asked of the common kinds by name: older compilers cannot trace the question
+    """Turns off an enclosing autocast, which would compute statistics and products in half precision."""
+    kind = device.type  # common devices are compared by name: older compilers cannot trace is_autocast_available
     known = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)
     return torch.autocast(kind, enabled=False) if known and torch.is_autocast_enabled(kind) else nullcontext()
 
@@ -78,12 +70,26 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def transformed() -> bool:
+    """Whether forward-mode differentiation or a `torch.func` transform is active."""
+    return forward_ad._current_level >= 0 or within_transform()
+
+
+def within_transform() -> bool:
+    """Whether a `torch.func` transform is active."""
+    return torch._C._are_functorch_transforms_active()
+
+
+# Choice of GPU kernel: `..._for(tensors)` returns the module of a kernel that supports them, or None
+
 _state = {"kernels": True}
 
 
 @contextmanager
 def plain_passes() -> Iterator[None]:
-    """Computes with PyTorch's operators alone, to compare the kernels with.
+    """Context manager that disables the GPU kernels: everything runs on PyTorch's own operators.
+
+    Use it to compare the kernels with plain PyTorch. It has no effect on a CPU.
 
     Example:
         >>> import torch, wcgan
@@ -99,7 +105,7 @@ def plain_passes() -> Iterator[None]:
 
 
 def kernels_for(*batches: Tensor) -> ModuleType | None:
-    """The kernels, which know full matrices, where they take these batches `(N, d, ...)`; else None."""
+    """The kernels over a batch, with full matrices only, if they support these batches `(N, d, ...)`."""
     first = batches[0]
     if not (_state["kernels"] and first.is_cuda and first.shape[1] > 1 and first.numel()):
         return None
@@ -110,7 +116,7 @@ def kernels_for(*batches: Tensor) -> ModuleType | None:
 
 
 def cholesky_for(covariance: Tensor, levels: tuple[float, ...]) -> ModuleType | None:
-    """The module of the fused factorisation, where it takes these covariances `(g, p, p)`; else None."""
+    """The fused Cholesky whitening, if it supports these covariances `(g, p, p)`."""
     if not (_state["kernels"] and covariance.is_cuda and covariance.numel()):
         return None
     from wcgan.kernels import cholesky
@@ -119,7 +125,7 @@ def cholesky_for(covariance: Tensor, levels: tuple[float, ...]) -> ModuleType | 
 
 
 def jacobi_for(matrix: Tensor) -> ModuleType | None:
-    """The module that finds eigenvalues without a wait for the GPU, where it takes these `(g, p, p)`; else None."""
+    """The eigendecomposition without a host sync, if it supports these matrices `(g, p, p)`."""
     if not (_state["kernels"] and matrix.is_cuda and matrix.numel()) or _import_kernels() is None:
         return None
     from wcgan.kernels import jacobi
@@ -128,7 +134,7 @@ def jacobi_for(matrix: Tensor) -> ModuleType | None:
 
 
 def _is_view(x: Tensor) -> bool:
-    """Whether positions can be flattened without a copy."""
+    """Whether the positions can be flattened without a copy."""
     return x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -137,15 +143,20 @@ def _import_kernels() -> ModuleType | None:
     try:
         from wcgan.kernels import batch
     except ImportError:
-        warnings.warn("Triton is not installed: whitening runs on plain PyTorch operators, slower", stacklevel=2)
+        warnings.warn(
+            "Triton is not installed: whitening falls back to plain PyTorch operators, which are slower", stacklevel=2
+        )
         return None
     return batch
 
 
-def check_batch(x: Tensor, groups: int = 1, minimum: int = 2, empty: bool = False) -> None:
-    """A floating-point batch `(N, d, ...)` of channels that `groups` divides.
+# Argument checks
 
-    It has at least `minimum` positions, or none where `empty` is allowed.
+
+def check_batch(x: Tensor, groups: int = 1, minimum: int = 2, empty: bool = False) -> None:
+    """Raises an error unless `x` is a floating-point batch `(N, d, ...)` whose channels `groups` divides.
+
+    It must have at least `minimum` positions; if `empty`, a batch without positions passes too.
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"expected a tensor, got {type(x).__name__}")
@@ -165,20 +176,6 @@ def check_batch(x: Tensor, groups: int = 1, minimum: int = 2, empty: bool = Fals
 
 
 def check_groups(channels: int, groups: int) -> None:
+    """Raises an error unless `groups` divides the channels."""
     if groups < 1 or channels % groups:
         raise ValueError(f"groups must be a positive divisor of the {channels} channels, got {groups}")
-
-
-def check_slots(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None) -> None:
-    """A map `(K, g, p, p)` and offset `(K, d)` that fit a batch, with a slot for each sample."""
-    d = x.shape[1]
-    if matrix.dim() != 4 or matrix.shape[2] != matrix.shape[3] or matrix.shape[1] * matrix.shape[2] != d:
-        raise ValueError(f"matrix must be (K, g, p, p) with g p = {d} channels, got shape {tuple(matrix.shape)}")
-    slots = matrix.shape[0]
-    if offset.shape != (slots, d):
-        raise ValueError(f"offset must be ({slots}, {d}), got shape {tuple(offset.shape)}")
-    if index is None:
-        if slots not in (1, x.shape[0]):
-            raise ValueError(f"without an index, the {slots} maps must be 1 or one for each of {x.shape[0]} samples")
-    elif index.shape != (x.shape[0],) or index.dtype != torch.int64:
-        raise ValueError(f"index must be int64 of shape ({x.shape[0]},), got {index.dtype} {tuple(index.shape)}")

@@ -1,13 +1,13 @@
-"""The passes over a batch: every line of the library that touches all positions stands here, or in `kernels`.
+"""The three passes over a batch: moments, maps and cross products. Only this file and `kernels` touch all positions.
 
-A batch is viewed as `(N, d, L)`: samples, channels, positions of a sample. Each pass walks it once, in blocks that stay
-in cache, so that nothing of the batch's own size is allocated besides the result. Inside a block the data is centred
-first and multiplied second: `M (x - mu)` and never `M x - M mu`, which would cancel when `|mu|` is large. Where a GPU's
-own kernels take the batch (`_gpu.kernels_for`), they do the same work instead: they know full matrices only, of which
-blocks are taken, since to read the batch costs more than the products that are not needed.
+A batch is viewed as `(N, d, L)`: samples, channels, positions within a sample. Each pass reads it once, in blocks that
+fit in cache, and allocates nothing of the batch's size except the result. Within a block the data is centred before it
+is multiplied: `M (x - mu)`, never `M x - M mu`, which would cancel if `|mu|` is large. If the GPU kernels support the
+batch (`_operators.kernels_for`), they run instead. They compute full matrices, of which the diagonal blocks are then
+taken: reading the batch costs more than the products that are thrown away.
 
-A *map* is a tensor `(K, g, p, p)` with `d = g p`: K slots (one shared by all samples, one a class, or one a
-sample), each of g diagonal blocks of size p. `p = 1` is a diagonal matrix, `g = 1` a full one.
+A *map* is a tensor `(K, g, p, p)` with `d = g p`: K slots (one shared by all samples, one per class or one per sample),
+each made of g diagonal blocks of size p. `p = 1` is a diagonal matrix, `g = 1` a full one.
 """
 
 from collections.abc import Iterator
@@ -27,16 +27,16 @@ def as_positions(x: Tensor) -> Tensor:
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """Statistics and products never happen in less than float32."""
+    """The type of statistics and products: float32, or float64 for a float64 batch."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
-    """One read of the batch -> number of positions, mean `(d,)`, scatter `sum (x-mu)(x-mu)^T` per group `(g, p, p)`.
+    """One pass -> number of positions, mean `(d,)`, scatter `sum (x-mu)(x-mu)^T` of each group `(g, p, p)`.
 
-    Sums are taken about c, the mean of the first block, and moved to the mean at the end. If that block holds a share w
-    of the positions, `(mu-c)(mu-c)^T <= Sigma / w`: whatever the mean, at most log10(1/w) digits are lost, and none
-    where the block is like the rest.
+    Sums are taken about c, the mean of the first block, and moved to the mean at the end. If that block has a share w
+    of the positions, `(mu-c)(mu-c)^T <= Sigma / w`: however large the mean, at most log10(1/w) digits are lost, and
+    none if the block is like the rest.
     """
     positions = as_positions(x)
     d = x.shape[1]
@@ -68,14 +68,14 @@ def map_pass(
     index: Tensor | None,
     relu: bool = False,
 ) -> None:
-    """One walk over the batch: `out_n = offset_k(n) + sum over terms of map_k(n) (x_n - mean)`, in place.
+    """One pass: `out_n = offset_k(n) + sum over terms of map_k(n) (x_n - mean)`, in place.
 
     Args:
         out: `(N, d, ...)`, overwritten.
         offset: `(K, d)`.
         terms: `(x, map, mean)` with x like `out`, map `(K or 1, g, p, p)`, mean `(d,)` or None.
-        index: `(N,)`, the slot of each sample; None where K is 1 (shared) or N (one slot a sample).
-        relu: whether to replace what is negative by 0.
+        index: `(N,)`, the slot of each sample; None if K is 1 (shared) or N (one slot per sample).
+        relu: whether to apply a ReLU to the result.
     """
     target = as_positions(out)
     diagonal = all(matrix.shape[2] == 1 for _, matrix, _ in terms)
@@ -104,7 +104,7 @@ def map_pass(
 def cross_pass(
     z: Tensor, x: Tensor, mean: Tensor | None, shape: tuple[int, int, int], index: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """One read of two batches -> `sum_n z_n (x_n - mean)^T` of each slot `(K, g, p, p)`, and `sum_n z_n` `(K, d)`."""
+    """One pass over two batches -> `sum_n z_n (x_n - mean)^T` of each slot `(K, g, p, p)`, and `sum_n z_n` `(K, d)`."""
     slots, groups, p = shape
     z3, x3, d = as_positions(z), as_positions(x), x.shape[1]
     if p > 1 and (kernels := kernels_for(x, z)):
@@ -157,7 +157,7 @@ def blocks_to_full(blocks: Tensor) -> Tensor:
 
 
 def _blocks(positions: Tensor, per_sample: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of samples and of places that cut `(N, d, L)` into blocks; several samples only where L is whole."""
+    """Slices of samples and of positions that cut `(N, d, L)` into blocks: several whole samples, or a part of one."""
     n, d, size = positions.shape
     budget = BLOCK_ELEMENTS["cpu" if positions.device.type == "cpu" else "cuda"]
     step = max(1, budget // max(1, d * size, per_sample))
@@ -172,7 +172,7 @@ def _channels_innermost(block: Tensor) -> bool:
 
 
 def _features(block: Tensor, mean: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
-    """`(n, d, l)` -> centred `(d, n l)`; a transposed `(n l, d)` where the channels lie innermost."""
+    """`(n, d, l)` -> centred `(d, n l)`, stored as `(n l, d)` if the channels are innermost in memory."""
     n, d, size = block.shape
     dtype = dtype if mean is None else mean.dtype
     if _channels_innermost(block):
@@ -198,7 +198,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _slots(table: Tensor, index: Tensor | None, samples: slice) -> Tensor:
-    """The rows of a per-slot table that belong to some samples; the one shared row stays one."""
+    """The rows of a per-slot table for these samples; a single shared row stays single."""
     if table.shape[0] == 1:
         return table
     return table[samples] if index is None else table.index_select(0, index[samples])

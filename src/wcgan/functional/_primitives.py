@@ -1,4 +1,4 @@
-"""The passes as differentiable operators, closed under differentiation: the gradient of each is made of the others."""
+"""The passes as differentiable operators. The gradient of each is made of the others, so any order can be taken."""
 
 from typing import Optional
 
@@ -18,7 +18,7 @@ def _fake_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
 
 @register("moments", fake=_fake_moments)
 def batch_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Mean `(d,)` and covariance `(g, p, p)` of a batch, in one read."""
+    """Mean `(d,)` and covariance `(g, p, p)` of a batch, in one pass."""
     count, mean, scatter = _passes.moments_pass(x, groups)
     return mean, scatter / (count - 1)
 
@@ -69,7 +69,7 @@ def _fake_cross(z, x, mean, index, slots, groups, p) -> tuple[Tensor, Tensor]:
 def cross_batches(
     z: Tensor, x: Tensor, mean: Optional[Tensor], index: Optional[Tensor], slots: int, groups: int, p: int
 ) -> tuple[Tensor, Tensor]:
-    """`sum z_n (x_n - mean)^T` of each slot, `(K, g, p, p)`, and `sum z_n`, `(K, d)`, in one read."""
+    """`sum z_n (x_n - mean)^T` of each slot, `(K, g, p, p)`, and `sum z_n`, `(K, d)`, in one pass."""
     return _passes.cross_pass(z, x, mean, (slots, groups, p), index)
 
 
@@ -95,27 +95,27 @@ def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
     return (matrix.mT @ vectors.reshape(slots, groups, p, 1)).reshape(slots, groups * p)
 
 
-@register("all_reduce", fake=lambda values, group: torch.empty_like(values))
-def all_reduce(values: Tensor, group: str) -> Tensor:
-    """The sum over the ranks of a process group, given by its name. Its gradient is the same sum."""
+@register("all_reduce", fake=lambda values, process_group: torch.empty_like(values))
+def all_reduce(values: Tensor, process_group: str) -> Tensor:
+    """The sum over the ranks of a process group, given by name. Its gradient is the same sum."""
     total = values.clone()
-    dist.all_reduce(total, group=resolve_group(group))
+    dist.all_reduce(total, group=name_to_process_group(process_group))
     return total
 
 
-def resolve_group(name: str) -> dist.ProcessGroup:
-    """A process group by its name, which unlike the group itself can be an operator's argument, copied and pickled."""
+def name_to_process_group(name: str) -> dist.ProcessGroup:
+    """Name -> process group. Unlike the group, its name can be copied, pickled and passed to an operator."""
     from torch.distributed.distributed_c10d import _resolve_process_group
 
     return _resolve_process_group(name)  # type: ignore[arg-type]
 
 
 def _all_reduce_context(ctx, inputs, output) -> None:
-    ctx.group = inputs[1]
+    ctx.process_group = inputs[1]
 
 
 def _all_reduce_backward(ctx, grad):
-    return all_reduce(grad.contiguous(), ctx.group), None
+    return all_reduce(grad.contiguous(), ctx.process_group), None
 
 
 register_gradient(all_reduce, _all_reduce_backward, _all_reduce_context)

@@ -1,7 +1,7 @@
-"""The same maths from plain PyTorch operations, which `vmap` and forward-mode differentiation can follow to any order.
+"""The same passes in plain PyTorch operations, for `vmap` and forward-mode differentiation to any order.
 
-Slower and larger than the operators of the other files, whose results it equals to rounding. Nothing branches on data,
-for under `vmap` there is no single answer.
+The results equal those of the operators in `_primitives` up to rounding, but take more time and memory. Nothing
+branches on the data, which `vmap` does not allow.
 """
 
 import torch
@@ -28,8 +28,8 @@ def map_batch(x: Tensor, matrix: Tensor, mean: Tensor, offset: Tensor, index: Te
 def square_root(matrix: Tensor) -> Tensor:
     """The symmetric square root of symmetric positive definite matrices, `(..., p, p)`.
 
-    Its derivatives divide by sums of its eigenvalues, not by differences as those of `torch.linalg.eigh` do, so that
-    eigenvalues may coincide.
+    Its derivatives divide by sums of eigenvalues, not by differences as those of `torch.linalg.eigh`, so eigenvalues
+    may coincide.
     """
     return _SquareRoot.apply(matrix)
 

@@ -1,6 +1,7 @@
-"""Known maps, as a layer has them at inference: composed and applied.
+"""Affine maps with known matrices, as layers use them at inference: apply one, or compose coloring with whitening.
 
-Plain PyTorch operations only, so that anything can export them; `reshape` and not `view`, which `vmap` cannot follow.
+Made of plain PyTorch operations only, so that every exporter understands them, and of `reshape` instead of `view`,
+which fails under `vmap`.
 """
 
 import math
@@ -9,23 +10,33 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, linear
 
-from wcgan.functional._operators import check_batch, check_slots, without_autocast
+from wcgan.functional._operators import check_batch, without_autocast
 
 
 def affine(
     x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None = None, mean: Tensor | None = None
 ) -> Tensor:
-    r"""One affine map per sample: :math:`z_n = M_{k(n)} (x_n - \mu) + b_{k(n)}`.
+    r"""Applies one of K affine maps to each sample of a batch.
+
+    .. math:: z_n = M_{k(n)} (x_n - \mu) + b_{k(n)}
 
     Args:
-        x: `(N, d, ...)`.
-        matrix: `(K, g, p, p)` with `g p = d`: K maps, each of g diagonal blocks. `p = 1` is a diagonal matrix.
-        offset: `(K, d)`.
-        index: `(N,)`, which of the K maps a sample takes; None where K is 1 or N.
-        mean: `(d,)`, or None for zero.
+        x: floating-point batch.
+        matrix: the K matrices M, each made of g diagonal blocks of size p. `p = 1` is a diagonal matrix, `g = 1` a full
+            one.
+        offset: the K offsets b.
+        index: int64, the map k(n) of each sample. None if K is 1 (all samples share one map) or N (one map per sample).
+        mean: subtracted first; None for zero.
 
     Returns:
         A tensor like `x`.
+
+    Shape:
+        x `(N, d, ...)`; matrix `(K, g, p, p)` with `g p = d`; offset `(K, d)`; index `(N,)`; mean `(d,)`.
+
+    Raises:
+        TypeError: if `x` is not a floating-point tensor.
+        ValueError: if a shape or the type of `index` is not as above.
 
     Example:
         >>> import torch, wcgan
@@ -36,18 +47,33 @@ def affine(
                 [4., 3.]])
     """
     check_batch(x, minimum=0)
-    check_slots(x, matrix, offset, index)
+    _check_slots(x, matrix, offset, index)
     with without_autocast(x.device):
         return apply_map(x, matrix, offset, index, mean)
 
 
+def _check_slots(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None) -> None:
+    """Raises an error unless a map `(K, g, p, p)` and an offset `(K, d)` fit the batch, with a slot for each sample."""
+    d = x.shape[1]
+    if matrix.dim() != 4 or matrix.shape[2] != matrix.shape[3] or matrix.shape[1] * matrix.shape[2] != d:
+        raise ValueError(f"matrix must be (K, g, p, p) with g p = {d} channels, got shape {tuple(matrix.shape)}")
+    slots = matrix.shape[0]
+    if offset.shape != (slots, d):
+        raise ValueError(f"offset must be ({slots}, {d}), got shape {tuple(offset.shape)}")
+    if index is None:
+        if slots not in (1, x.shape[0]):
+            raise ValueError(f"without an index, the {slots} maps must be 1 or one for each of {x.shape[0]} samples")
+    elif index.shape != (x.shape[0],) or index.dtype != torch.int64:
+        raise ValueError(f"index must be int64 of shape ({x.shape[0]},), got {index.dtype} {tuple(index.shape)}")
+
+
 def apply_map(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None, mean: Tensor | None) -> Tensor:
-    """`affine` of checked arguments."""
+    """`affine` without argument checks."""
     slots, groups, p, _ = matrix.shape
     n, d = x.shape[:2]
     if mean is not None:
         if x.dtype in (torch.float16, torch.bfloat16):
-            # A rounded M times a large mean would not cancel against the offset.
+            # Centre first: with M rounded, M mean would not cancel against the offset.
             x = (x - mean.reshape(-1, *[1] * (x.dim() - 2))).to(x.dtype)
         else:
             offset = offset - (matrix @ mean.reshape(groups, p, 1)).flatten(1)
@@ -58,7 +84,7 @@ def apply_map(x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None, m
         per_channel = (-1, d, *[1] * (x.dim() - 2))
         return torch.addcmul(offset.reshape(per_channel), x, matrix.reshape(per_channel))
     slots = matrix.shape[0]
-    if slots == 1 and x.numel() > 0:  # a convolution takes no empty batch
+    if slots == 1 and x.numel() > 0:  # convolutions reject empty batches
         return _shared(x, matrix[0], offset[0])
     places = math.prod(x.shape[2:])
     if x.dim() > 2 and x.stride(1) == 1:  # channels_last stays channels_last
@@ -77,7 +103,7 @@ def _shared(x: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
         return linear(x.movedim(1, -1), matrix[0], offset).movedim(-1, 1)
     if x.dim() == 2:
         return (matrix @ x.reshape(-1, groups, p, 1)).flatten(1) + offset
-    # torch.jit.trace compares a graph made with gradients and one made without: they have to be the same.
+    # torch.jit.trace compares graphs recorded with and without gradients, which have to be the same.
     differentiated = (torch.is_grad_enabled() and matrix.requires_grad) or torch.jit.is_tracing()
     if groups == 1 and x.device.type == "cpu" and not differentiated:
         return torch.baddbmm(offset.reshape(1, d, 1), matrix.expand(x.shape[0], d, d), x.flatten(2)).reshape(x.shape)
@@ -87,14 +113,14 @@ def _shared(x: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
 
 
 def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
-    """Coloring after whitening as one map: `M = C W`.
+    """Multiplies coloring and whitening matrices into one map: `M = C W`.
 
     Args:
-        color: `(K, d, d)` full, `(K, d)` diagonal, or None for the identity.
-        whitening: `(g, p, p)`.
+        color: coloring matrices C: `(K, d, d)` full, `(K, d)` diagonal, or None for the identity.
+        whitening: whitening matrix W, as g diagonal blocks `(g, p, p)` with `g p = d`.
 
     Returns:
-        `(K, g, p, p)`; `(K, 1, d, d)` where the coloring is full.
+        M as `affine` takes it: `(K, 1, d, d)` if the coloring is full, else `(K, g, p, p)`.
 
     Example:
         >>> import torch, wcgan
@@ -118,7 +144,7 @@ def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
 
 
 def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, summed over slots."""
+    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, the latter summed over the K slots."""
     groups, p, _ = whitening.shape
     if color is None:
         return None, grad.sum(0)

@@ -1,4 +1,4 @@
-"""Mean and covariance of a batch."""
+"""Batch -> mean and covariance of its channels."""
 
 from torch import Tensor
 
@@ -8,17 +8,19 @@ from wcgan.functional._primitives import batch_moments
 
 
 def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
-    r"""Mean and covariance of the channels over all other dimensions, in one read of the batch.
+    r"""Computes the mean and covariance of the channels over all other dimensions, in one pass over the batch.
 
     .. math:: \mu = \frac1m \sum_i x_i, \qquad \hat\Sigma = \frac{1}{m-1} \sum_i (x_i - \mu)(x_i - \mu)^\top
 
     Args:
-        x: `(N, d, ...)`, a floating-point batch of at least two positions.
-        groups: where more than 1, channels in different groups are taken to be uncorrelated.
+        x: floating-point batch of m >= 2 positions.
+        groups: number of equal groups of channels; covariances between groups are not computed.
 
     Returns:
-        The mean `(d,)` and the covariance `(d, d)`, or `(groups, d / groups, d / groups)`; float32 or better,
-        differentiable any number of times.
+        The mean and the covariance, in float32 or wider, differentiable any number of times.
+
+    Shape:
+        x `(N, d, ...)` -> mean `(d,)`, covariance `(d, d)`, or `(groups, d / groups, d / groups)` if groups > 1.
 
     Raises:
         TypeError: if `x` is not a floating-point tensor.

@@ -1,4 +1,7 @@
-"""Several batches in one: equal consecutive parts, each whitened with statistics of its own."""
+"""A batch as equal consecutive parts, each normalised with its own statistics: whitening, and batch normalisation.
+
+The layers call these functions in training; without `sub_batches` the whole batch is one part.
+"""
 
 from typing import Optional
 
@@ -7,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import batch_norm
 
 from wcgan.functional import _passes
-from wcgan.functional._kinds import KINDS
+from wcgan.functional._factorisations import FACTORISATIONS
 from wcgan.functional._operators import kernels_for, register, transformed
 from wcgan.functional._passes import compute_dtype
-from wcgan.functional.normalize import Statistics, corrected, whiten_color
+from wcgan.functional.normalize import Statistics, biased_if_standardize, whiten_color
 
 
 def whiten_color_parts(
@@ -24,28 +27,33 @@ def whiten_color_parts(
     groups: int = 1,
     eps: float = 1e-3,
     iterations: int = 5,
-    group: str = "",
+    process_group: str = "",
     relu: bool = False,
 ) -> tuple[Tensor, list[Statistics]]:
-    """`whiten_color` of equal consecutive parts of a batch, each with its own statistics.
+    r"""Applies `whiten_color` to equal consecutive parts of a batch, each with its own statistics.
 
-    On a GPU, and without gradients, all parts go through each step at once: as many factorisations side by side.
+    .. math:: z_n = C_{k(n)} W_{j(n)} (x_n - \mu_{j(n)}) + b_{k(n)}, \qquad j(n) \text{ the part of sample } n
+
+    On a GPU and without gradients, all parts are processed together, in as many kernel launches as one part needs.
 
     Args:
-        x: `(N, d, ...)`, N a multiple of `parts`.
+        x: as in `whiten_color`; N must be a multiple of `parts`.
         color: as in `whiten_color`.
         shift: as in `whiten_color`.
         index: as in `whiten_color`.
-        parts: how many.
+        parts: number of parts.
         whitening: as in `whiten_color`.
         groups: as in `whiten_color`.
         eps: as in `whiten_color`.
         iterations: as in `whiten_color`.
-        group: as in `whiten_color`.
+        process_group: as in `whiten_color`.
         relu: as in `whiten_color`.
 
     Returns:
-        z like `x`, and the `Statistics` of each part.
+        z, a tensor like `x`, and the `Statistics` of each part.
+
+    Shape:
+        As in `whiten_color`.
 
     Example:
         >>> import torch, wcgan
@@ -55,7 +63,7 @@ def whiten_color_parts(
     """
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
-    arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
+    arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu)
     if parts == 1 or torch.is_grad_enabled() or transformed():
         outs, statistics = _one_after_another(*arguments)
         return outs[0] if parts == 1 else torch.cat(outs), statistics
@@ -64,10 +72,16 @@ def whiten_color_parts(
 
 
 def _one_after_another(
-    x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu
+    x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu
 ) -> tuple[list[Tensor], list[Statistics]]:
-    """`whiten_color` of each part."""
-    options = {"whitening": whitening, "groups": groups, "eps": eps, "iterations": iterations, "group": group}
+    """`whiten_color` of each part in a loop."""
+    options = {
+        "whitening": whitening,
+        "groups": groups,
+        "eps": eps,
+        "iterations": iterations,
+        "process_group": process_group,
+    }
     results = [whiten_color(*part, **options, relu=relu) for part in _cut(x, color, shift, index, parts)]
     return [out for out, _ in results], [statistics for _, statistics in results]
 
@@ -75,7 +89,7 @@ def _one_after_another(
 def _cut(
     x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, parts: int
 ) -> list[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]]:
-    """The arguments of each part; a coloring for each sample is cut as the samples are."""
+    """The arguments of each part. A coloring per sample is cut like the samples."""
     if parts == 1:
         return [(x, color, shift, index)]
     own = index is None and color is not None and color.shape[0] == x.shape[0] > 1
@@ -91,7 +105,9 @@ def _rows(values: Tensor | None, rows: slice) -> Tensor | None:
     return None if values is None else values[rows]
 
 
-def _fake_parts(x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu) -> tuple[Tensor, ...]:
+def _fake_parts(
+    x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu
+) -> tuple[Tensor, ...]:
     d, dtype = x.shape[1], _passes.compute_dtype(x)
     shapes = ((parts, d), (parts, groups, d // groups, d // groups), (parts, groups))
     return torch.empty_like(x), *(x.new_empty(shape, dtype=dtype) for shape in shapes)
@@ -108,14 +124,14 @@ def _whiten_color_parts(
     groups: int,
     eps: float,
     iterations: int,
-    group: str,
+    process_group: str,
     relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, d = x.shape[:2]
     kernels = kernels_for(x)
     shared = color is None or index is not None or color.shape[0] == 1
-    if kernels is None or group or not shared:
-        arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, group, relu)
+    if kernels is None or process_group or not shared:
+        arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu)
         outs, statistics = _one_after_another(*arguments)
         mean, covariance, retry = (torch.stack(column) for column in zip(*statistics, strict=True))
         return torch.cat(outs, out=torch.empty_like(x)), mean, covariance, retry
@@ -123,7 +139,8 @@ def _whiten_color_parts(
     mean, scatter = kernels.moments(positions, parts)
     count = x.numel() // d // parts
     covariance = _passes.full_to_blocks(scatter, groups) / (count - 1)
-    w = KINDS[whitening].factorise(corrected(covariance, whitening, count).flatten(0, 1), eps, iterations)
+    sigma = biased_if_standardize(covariance, whitening, count).flatten(0, 1)  # (parts g, p, p)
+    w = FACTORISATIONS[whitening].factorise(sigma, eps, iterations)
     matrix = _passes.blocks_to_full(w.matrix.unflatten(0, (parts, groups))).unsqueeze(1)
     if color is not None:
         matrix = color @ matrix if color.dim() == 3 else color.unsqueeze(2) * matrix
@@ -139,15 +156,15 @@ def _whiten_color_parts(
 def batch_norm_parts(
     x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, eps: float, parts: int
 ) -> tuple[Tensor, list[Statistics]]:
-    """Standardises equal consecutive parts of a batch, each with its own statistics, and colors them.
+    """`whiten_color_parts` for standardisation with diagonal colorings, on PyTorch's own batch normalisation.
 
     Args:
         x: `(N, d, ...)`, N a multiple of `parts`.
         color: diagonal matrices `(K, d)`, or None.
         shift: `(K, d)`, or None.
-        index: `(N,)`, the slot of each sample; None where K is 1 (shared) or N (one a sample).
+        index: `(N,)`, the slot of each sample; None if K is 1 (shared) or N (one per sample).
         eps: added to the variance.
-        parts: how many.
+        parts: number of parts.
 
     Returns:
         A tensor like `x`, and the `Statistics` of each part.
@@ -156,7 +173,9 @@ def batch_norm_parts(
     shared = color is not None and color.shape[0] == 1
     scale, bias = (t[0].to(dtype) if shared and t is not None else None for t in (color, shift))
     outs, statistics = [], []
-    for part in x.chunk(parts) if parts > 1 else (x,):  # chunk asks for the size, which an export leaves open
+    for part in (
+        x.chunk(parts) if parts > 1 else (x,)
+    ):  # chunk needs a fixed batch size, which an exported program has not
         mean, variance = torch.zeros(d, dtype=dtype, device=x.device), torch.zeros(d, dtype=dtype, device=x.device)
         outs.append(batch_norm(part, mean, variance, scale, bias, training=True, momentum=1.0, eps=eps))  # fills both
         statistics.append(Statistics(mean, variance.view(d, 1, 1), mean.new_zeros(d)))

@@ -1,31 +1,43 @@
-"""Covariance -> whitening matrix: the small, d x d half of the layer."""
+"""Covariance -> whitening matrix, the d x d half of the layer: argument checks and the operator.
+
+The factorisations themselves are in `_factorisations`.
+"""
 
 import torch
 from torch import Tensor
 
-from wcgan.functional._kinds import KINDS, ZCA, Whitening, symmetric
+from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening, symmetric
 from wcgan.functional._operators import register, register_gradient, transformed
 
 
 def covariance_to_whitening(
     covariance: Tensor, whitening: str = "cholesky", eps: float = 1e-3, iterations: int = 5
 ) -> Tensor:
-    r"""The whitening matrix of a covariance, after shrinkage.
+    r"""Computes the whitening matrix W of a covariance, after shrinkage.
 
     .. math:: W \Sigma W^\top = I, \qquad \Sigma = (1-\epsilon)\hat\Sigma + \epsilon I
 
+    A covariance that cannot be factorised is shrunk further until it can.
+
     Args:
-        covariance: symmetric positive semi-definite matrices, `(..., d, d)`; only the symmetric part is used.
-        whitening: `"cholesky"` (the paper's: W is the inverse of the lower Cholesky factor), `"zca"` (the symmetric
-            inverse square root, by eigenvalues), `"zca-decomposition"` (the same matrix, with the textbook gradient of
-            an eigendecomposition: for comparison, since it is inaccurate where two eigenvalues are close), `"newton"`
-            (the same by Newton's iteration, approximately), `"standardize"` (diagonal,
-            :math:`1/\sqrt{\sigma^2 + \epsilon}` as batch normalisation has it) or `"none"`.
-        eps: the shrinkage :math:`\epsilon`.
+        covariance: symmetric positive semi-definite matrices :math:`\hat\Sigma`; only the symmetric part is used.
+        whitening: how W is computed.
+
+            - `"cholesky"`: the inverse of the lower Cholesky factor, as in the paper.
+            - `"zca"`: the symmetric inverse square root, from eigenvalues.
+            - `"zca-decomposition"`: the same matrix with the textbook gradient of an eigendecomposition, for comparison
+              only: the gradient is inaccurate if two eigenvalues are close.
+            - `"newton"`: an approximation of the same matrix by Newton's iteration.
+            - `"standardize"`: diagonal, :math:`1/\sqrt{\sigma^2 + \epsilon}` as in batch normalisation.
+            - `"none"`: the identity.
+        eps: the shrinkage :math:`\epsilon`, in [0, 1).
         iterations: steps of Newton's iteration.
 
     Returns:
-        `(..., d, d)`, differentiable twice. NaN where the covariance is not finite (but for `"none"`).
+        W, differentiable twice. NaN if the covariance is not finite, except with `"none"`.
+
+    Shape:
+        `(..., d, d)` -> the same.
 
     Raises:
         TypeError: if the covariance is not a floating-point tensor.
@@ -38,6 +50,9 @@ def covariance_to_whitening(
         >>> (W @ covariance @ W.mT).round(decimals=5)
         tensor([[1., 0.],
                 [0., 1.]])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 3 and 7.
     """
     check_whitening(whitening, eps, iterations)
     if not isinstance(covariance, Tensor) or not covariance.is_floating_point():
@@ -51,13 +66,20 @@ def covariance_to_whitening(
 
 
 def check_whitening(whitening: str, eps: float, iterations: int) -> None:
-    """Raises a ValueError that names the value and what is allowed."""
-    if whitening not in KINDS:
-        raise ValueError(f"unknown whitening {whitening!r}; choose one of {', '.join(KINDS)}")
+    """Raises a ValueError that names the wrong value and the allowed ones."""
+    if whitening not in FACTORISATIONS:
+        raise ValueError(f"unknown whitening {whitening!r}; choose one of {', '.join(FACTORISATIONS)}")
     if not 0 <= eps < 1:
         raise ValueError(f"eps must be in [0, 1), got {eps}")
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1, got {iterations}")
+
+
+def factorise(covariance: Tensor, whitening: str, eps: float, iterations: int) -> Whitening:
+    """`covariance_to_whitening` without argument checks, returning everything that a backward pass needs."""
+    if transformed():
+        return FACTORISATIONS[whitening].factorise(symmetric(covariance), eps, iterations)
+    return Whitening(*_factorise(covariance, whitening, eps, iterations))
 
 
 def _fake_factorise(covariance: Tensor, whitening: str, eps: float, iterations: int) -> tuple[Tensor, ...]:
@@ -72,7 +94,7 @@ def _fake_factorise(covariance: Tensor, whitening: str, eps: float, iterations: 
 def _factorise(
     covariance: Tensor, whitening: str, eps: float, iterations: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    w = KINDS[whitening].factorise(symmetric(covariance), eps, iterations)
+    w = FACTORISATIONS[whitening].factorise(symmetric(covariance), eps, iterations)
     return w.matrix, w.retry, w.roots, w.vectors
 
 
@@ -87,14 +109,7 @@ def _factorise_backward(ctx, grad, *_):
         return None, None, None, None
     covariance, *saved = ctx.saved_tensors
     whitening, eps, iterations = ctx.options
-    return KINDS[whitening].pull_back(covariance, Whitening(*saved), grad, eps, iterations), None, None, None
+    return FACTORISATIONS[whitening].pull_back(covariance, Whitening(*saved), grad, eps, iterations), None, None, None
 
 
 register_gradient(_factorise, _factorise_backward, _factorise_context)
-
-
-def factorise(covariance: Tensor, whitening: str, eps: float, iterations: int) -> Whitening:
-    """`covariance_to_whitening` of checked arguments, with all that the backward pass needs."""
-    if transformed():
-        return KINDS[whitening].factorise(symmetric(covariance), eps, iterations)
-    return Whitening(*_factorise(covariance, whitening, eps, iterations))

@@ -1,1 +1,1 @@
-"""Kernels for a GPU, each beside a plain function of `wcgan.functional` that computes the same."""
+"""GPU kernels. Each computes the same as a plain PyTorch function in `wcgan.functional`; tests compare the two."""

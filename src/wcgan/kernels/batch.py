@@ -1,13 +1,13 @@
-"""The passes over a batch as Triton kernels, for full matrices on a CUDA device.
+"""Launches the Triton kernels of `programs`: the passes over a batch, for full matrices on a CUDA device.
 
-Each computes what a plain function of `_passes` computes: products of bfloat16, float16 or tf32 numbers, summed in
-float32. How large means are kept from cancelling depends on the type:
+Each function computes the same as a pass in `functional._passes`, with products of bfloat16, float16 or tf32 numbers
+that are summed in float32. The type decides how the kernels avoid cancellation if the mean is large:
 
 - float32 and float16 batches are centred before they are rounded and multiplied.
-- bfloat16 batches are multiplied as they are, and sums of products are moved to the mean afterwards. Rounding x to
-  bfloat16 has already added a variance of about (2^-8 mu)^2 / 12 = 1.3e-6 mu^2, more than the 3e-7 mu^2 by which sums
-  of exact products in float32 are off. For the same reason a map is applied as `M x + (b - M mu)`, with the offset
-  taken in float32 from the rounded M, so that the rounding of M acts on x - mu alone.
+- bfloat16 batches are multiplied without centring, and the sums of products are moved to the mean afterwards. Rounding
+  x to bfloat16 has already added a variance of about (2^-8 mu)^2 / 12 = 1.3e-6 mu^2, more than the error 3e-7 mu^2 of
+  sums of exact products in float32. For the same reason a map is applied as `M x + (b - M mu)`, with the offset
+  computed in float32 from the rounded M, so that the rounding of M acts on x - mu only.
 """
 
 import functools
@@ -31,7 +31,7 @@ OPTIONS = {
 
 
 def _on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Triton launches on the current device; a batch may lie on another."""
+    """Makes the batch's device the current one, on which Triton launches kernels."""
 
     @functools.wraps(function)
     def call(batch: Tensor, *args: Any, **kwargs: Any) -> Result:
@@ -42,7 +42,7 @@ def _on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def supports(x: Tensor) -> bool:
-    """Whether the kernels take this batch `(N, d, ...)`: at most 1024 channels, on a GPU with bfloat16 units."""
+    """Whether the kernels support this batch `(N, d, ...)`: at most 1024 channels, on a GPU with bfloat16 units."""
     known = x.dtype in (torch.bfloat16, torch.float16, torch.float32)
     return known and x.shape[1] <= 1024 and torch.cuda.get_device_capability(x.device) >= (8, 0)
 
@@ -124,15 +124,15 @@ Term = tuple[Tensor, Tensor, Tensor | None]
 
 @_on_its_device
 def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None = None, relu: bool = False) -> None:
-    """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`, and the larger of that and 0.
+    """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`, and an optional ReLU.
 
     Args:
         out: `(N, d, L)`, overwritten.
         offset: `(K or 1, d)`.
-        terms: `(x, M, mean)` with x like `out`, M `(K or 1, d, d)` and mean `(parts, d)`, of equal consecutive parts of
-            the batch, or None.
-        index: `(N,)`, the slot of each sample; without it, K equal consecutive parts of the batch have a slot each.
-        relu: whether to replace what is negative by 0.
+        terms: `(x, M, mean)` with x like `out`, M `(K or 1, d, d)`, and mean None or `(parts, d)` for equal consecutive
+            parts of the batch.
+        index: `(N,)`, the slot of each sample; None if K equal consecutive parts of the batch have one slot each.
+        relu: whether to apply a ReLU to the result.
     """
     n, d, length = out.shape
     parts = max([mean.shape[0] for _, _, mean in terms if mean is not None], default=1)
@@ -164,7 +164,7 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
 
 
 def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """A map in the batch's type; the mean, where that is subtracted first; what the map makes of it, where after."""
+    """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after."""
     slots, d, _ = matrix.shape
     after = mean is not None and dtype == torch.bfloat16
     rounded = matrix.new_empty(slots, d, d, dtype=dtype)
@@ -179,21 +179,21 @@ def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tens
 
 
 def _flat(x: Tensor) -> bool:
-    """Whether the rows of all samples follow one another at one stride."""
+    """Whether the positions of all samples are evenly spaced in memory."""
     return x.shape[0] == 1 or x.stride(0) == x.shape[2] * x.stride(2)
 
 
 def _programs(x: Tensor) -> int:
-    """Programs that fill the GPU once: of these, a multiprocessor holds one."""
+    """The number of programs that fill the GPU once, one per multiprocessor."""
     return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 8
 
 
 def _precision(x: Tensor) -> str:
-    """Products of float32 numbers: tf32 where PyTorch may, else three of them, which is as good as float32."""
+    """How to multiply float32 numbers: in tf32 if PyTorch may, else in three tf32 products, as exact as float32."""
     return "tf32" if x.dtype != torch.float32 or _tf32_allowed() else "tf32x3"
 
 
 def _tf32_allowed() -> bool:
-    """Whether PyTorch may round float32 products to tf32. The older flag cannot be read once the newer one is set."""
+    """Whether PyTorch may round float32 products to tf32. The old flag cannot be read once the new one is set."""
     settings = torch.backends.cuda.matmul
     return bool(settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32)

@@ -1,4 +1,4 @@
-"""Covariance -> whitening matrix in one kernel: factorisation, triangular inverse, shrinkage and retries."""
+"""Covariance -> Cholesky whitening matrix in one CUDA kernel: shrinkage, factorisation, inverse and retries."""
 
 import functools
 import warnings
@@ -16,7 +16,7 @@ THREADS, TILE, STRIDE, COLUMNS = 512, 32, 40, 2 * 8 * 36  # as in cholesky.cu
 
 
 def supports(covariance: Tensor, levels: tuple[float, ...]) -> bool:
-    """Float32 matrices up to 512 x 512 on a GPU with thread block clusters, where the kernel compiles."""
+    """Whether the kernel supports these matrices: float32, up to 512 x 512, on a GPU with thread block clusters."""
     return (
         covariance.dtype == torch.float32
         and covariance.shape[-1] <= LARGEST
@@ -32,7 +32,7 @@ def factorise(covariance: Tensor, eps: float, levels: tuple[float, ...]) -> tupl
     Args:
         covariance: `(g, p, p)`, float32.
         eps: the shrinkage.
-        levels: four shrinkages towards (trace / p) I, tried in turn until one suffices.
+        levels: four shrinkages towards (trace / p) I, tried in order until one is enough.
     """
     covariance = covariance.contiguous()
     matrix, retry = torch.empty_like(covariance), covariance.new_empty(covariance.shape[0])
@@ -48,7 +48,7 @@ def _launcher(covariance: Tensor, levels: tuple[float, ...]) -> Callable[..., No
 
 @functools.cache
 def _compile(tiles: int, device: int, levels: tuple[float, ...]) -> Callable[..., None] | None:
-    """The kernel for matrices of tiles x tiles: a thread block for each row of tiles."""
+    """The kernel for matrices of tiles x tiles, with one thread block per row of tiles; None if it does not compile."""
     blocks = next(blocks for blocks in (1, 2, 4, 8, 16) if blocks >= tiles)
     buffers = 2 if _shared_memory(tiles, 2) <= SHARED_MEMORY else 1
     numbers = ", ".join(f"{level:.8e}f" for level in levels)
@@ -63,6 +63,6 @@ def _compile(tiles: int, device: int, levels: tuple[float, ...]) -> Callable[...
 
 
 def _shared_memory(tiles: int, buffers: int) -> int:
-    """Bytes of a thread block's shared memory."""
+    """Shared memory of a thread block, in bytes."""
     rows = (1 + buffers) * TILE * (tiles * TILE + 8)
     return 4 * (rows + (2 + tiles) * TILE * STRIDE + COLUMNS + 8)

@@ -1,6 +1,6 @@
-"""Eigenvalues and eigenvectors of small symmetric matrices in one kernel, without a word from the host.
+"""Eigenvalues and eigenvectors of small symmetric matrices in one kernel, without a host sync.
 
-The library's own makes the host wait for the GPU, and so cannot be part of a CUDA graph.
+`torch.linalg.eigh` makes the host wait for the GPU, so it cannot be captured in a CUDA graph.
 """
 
 import functools
@@ -14,16 +14,16 @@ from triton.errors import TritonError
 
 LARGEST = 32
 SWEEPS = 12  # at most; a matrix of 32 rows takes about 7
-# Shares of the sum of squares: what may be left beside the diagonal, and what is too small to be turned away.
+# Relative to the sum of squares: what may be left off the diagonal, and entries too small to rotate away.
 TINY = tl.constexpr(1e-13)
 NOTHING = tl.constexpr(1e-17)
 
 
 @triton.jit
 def jacobi_kernel(a, values, vectors, p, P: tl.constexpr, SWEEPS: tl.constexpr):  # noqa: N803
-    """Jacobi's rotations in turns of P / 2 that do not touch each other: in turn r, row i goes with row i xor r.
+    """Jacobi's method in turns of P / 2 independent rotations: in turn r, row i is paired with row i xor r.
 
-    P is a power of two and at least p. Rows beyond p are those of the identity, and no rotation mixes them with others.
+    P is a power of two, at least p. Rows beyond p are rows of the identity, and no rotation mixes them with others.
     """
     row = tl.arange(0, P)
     place = tl.program_id(0).to(tl.int64) * p * p + row[:, None] * p + row[None, :]
@@ -41,7 +41,7 @@ def jacobi_kernel(a, values, vectors, p, P: tl.constexpr, SWEEPS: tl.constexpr):
             partner = row[:, None] ^ turn == row[None, :]
             own = tl.sum(tl.where(diagonal, m, 0.0), 1)
             between = tl.where(partner, m, 0.0)
-            off = (tl.sum(between, 1) + tl.sum(between, 0)) / 2.0  # the same bits for both, or they would turn apart
+            off = (tl.sum(between, 1) + tl.sum(between, 0)) / 2.0  # bitwise equal for both rows, or they would diverge
             other = tl.sum(tl.where(partner, own[None, :], 0.0), 1)
             low = row < (row ^ turn)
             tau = tl.where(low, other - own, own - other) / (2.0 * tl.where(off == 0.0, 1.0, off))
@@ -62,14 +62,14 @@ def jacobi_kernel(a, values, vectors, p, P: tl.constexpr, SWEEPS: tl.constexpr):
 
 
 def supports(matrix: Tensor) -> bool:
-    """Whether these matrices `(g, p, p)` are float32, of at most 32 rows, on a GPU where the kernel proves itself."""
+    """Whether the kernel supports these matrices `(g, p, p)`: float32, at most 32 rows, on a GPU where it `works`."""
     known = matrix.dtype == torch.float32 and matrix.shape[-1] <= LARGEST
     return known and torch.cuda.get_device_capability(matrix.device) >= (8, 0) and works(matrix.device)
 
 
 @functools.cache
 def works(device: torch.device) -> bool:
-    """Whether the kernel finds the eigenvalues of a known matrix on a device; asked once, and waited for."""
+    """Whether the kernel is right for a known matrix on this device; checked once, with a host sync."""
     places = torch.arange(LARGEST, dtype=torch.float32, device=device)
     matrix = torch.cos(places[:, None] * places).add(torch.diag(places)).unsqueeze(0)
     try:

@@ -1,4 +1,4 @@
-"""CUDA C++ compiled at first use by NVRTC, the compiler library in PyTorch's CUDA builds: no toolkit is needed."""
+"""Compiles CUDA C++ at first use with NVRTC, which comes with PyTorch's CUDA builds: no CUDA toolkit is needed."""
 
 import ctypes
 import functools
@@ -16,7 +16,7 @@ NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 
 
 def compile_kernel(source: str, name: str, device: int, shared_memory: int) -> Callable[..., None]:
-    """Compiles a kernel for a device; the host waits for it.
+    """Compiles a kernel for a device, with a host sync.
 
     Returns:
         `launch(grid, block, *arguments)`, on the current stream; arguments are tensors, ints and floats (as float32).
@@ -78,7 +78,7 @@ def _read(program: ctypes.c_void_p, size_of: Any, read: Any) -> bytes:
 
 @functools.cache
 def _library(*names: str) -> ctypes.CDLL:
-    """A library by its name, or from the packages that PyTorch's wheels bring."""
+    """Loads a library by name, or from the NVIDIA packages that PyTorch's wheels install."""
     packages = Path(sysconfig.get_paths()["purelib"]) / "nvidia"
     for name in names:
         for candidate in (name, *map(str, sorted(packages.glob(f"*/lib/{name}")))):

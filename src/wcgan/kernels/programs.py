@@ -1,4 +1,4 @@
-"""The programs that run on the GPU, in Triton's language. `batch` launches them; names in capitals are constants."""
+"""The Triton kernels over a batch, launched by `batch`. Names in capitals are compile-time constants."""
 
 # fmt: off
 import triton
@@ -33,7 +33,7 @@ def cross_kernel(
     SYMMETRIC: tl.constexpr, CENTRED: tl.constexpr, GROUPED: tl.constexpr, FLAT: tl.constexpr,
     PRECISION: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
 ):
-    """A tile of `sum (z - a)(x - c)^T` over a share of a slot's rows, and of `sum (z - a)`; a = c where symmetric."""
+    """A tile of `sum (z - a)(x - c)^T` over a share of a slot's rows, and of `sum (z - a)`; a = c if symmetric."""
     tile, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if SYMMETRIC:  # tiles on and below the diagonal
         i = ((tl.sqrt(8.0 * tile + 1.0) - 1.0) * 0.5).to(tl.int32)
@@ -69,8 +69,8 @@ def cross_kernel(
             b = tl.where(inside[:, None], b.to(tl.float32) - shift_right[None, :], 0.0).to(b.dtype)
             if SYMMETRIC:
                 a = tl.where(inside[:, None], a.to(tl.float32) - shift_left[None, :], 0.0).to(a.dtype)
-        # Sums of halves are products with ones: of a tile that goes into registers and into asynchronous products,
-        # Triton (3.6 and 3.9) keeps a buffer too few, and overwrites it while a product still reads.
+        # Half-precision sums are products with ones: for a tile that is read both into registers and by asynchronous
+        # products, Triton (3.6 and 3.9) allocates one buffer too few and overwrites it while a product still reads.
         if HALF:
             column = tl.dot(tl.trans(a), ones, column)
         else:
@@ -144,7 +144,7 @@ def fold_kernel(
     matrix, mean, rounded, pulls, d, sk, si, sj, slots_per_part,
     SHIFTED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
 ):
-    """Maps rounded to the batch's type, and what they make of the mean."""
+    """Maps rounded to the batch's type, and their products with the mean."""
     slot = tl.program_id(1)
     rows = tl.program_id(0) * D + tl.arange(0, D)
     source, target = matrix + slot.to(tl.int64) * sk, rounded + slot.to(tl.int64) * d * d
@@ -192,7 +192,7 @@ def map_kernel(
     PULLED2: tl.constexpr, SLOTTED: tl.constexpr, INDEXED: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
     N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
 ):
-    """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample where there are slots), N channels."""
+    """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample if there are slots), N channels."""
     zero = tl.program_id(0) * 0
     if SLOTTED:
         tiles = tl.cdiv(length, P)

@@ -1,4 +1,4 @@
-"""Generators and discriminators, written once: resolution, width, blocks and normalisation are arguments."""
+"""Generators, discriminators and classifiers. Resolution, width, architecture and normalisation are config fields."""
 
 from wcgan.nets.classifier import ClassifierConfig, ResidualClassifier, build_classifier
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig

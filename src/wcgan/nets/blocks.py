@@ -1,4 +1,4 @@
-"""Convolutions with their starting values, and the blocks made of them."""
+"""Building blocks of the GAN networks: initialised convolutions, and the residual and DCGAN blocks made of them."""
 
 import math
 from collections.abc import Callable
@@ -14,9 +14,10 @@ MakeNorm = Callable[[int], nn.Module]
 
 
 def prepare(layer: Layer, constant: float, spectral: bool = False, bound: float | None = None) -> Layer:
-    """Starting values, uniform of variance constant / (k^2 (cin + cout)) and bias 0; then spectral normalisation.
+    """Initialises a layer in place, and adds spectral normalisation if `spectral`.
 
-    With `bound`, the weights start uniform in [-bound, bound] instead.
+    Weights are uniform with variance `constant / (k^2 (cin + cout))`, or uniform in [-bound, bound] if `bound` is
+    given. Biases are 0.
     """
     weight, bias = layer.weight, getattr(layer, "bias", None)
     assert isinstance(weight, Tensor)
@@ -34,8 +35,8 @@ def prepare(layer: Layer, constant: float, spectral: bool = False, bound: float 
 class UpsampledConv2d(nn.Conv2d):
     """Nearest-neighbour upsampling by 2, then a 3x3 convolution, as one 4x4 transposed convolution of stride 2.
 
-    Upsampling is a transposed convolution with a 2x2 box: the two kernels compose into one, with 4/9 of the products
-    and no upsampled map in memory.
+    Upsampling is a transposed convolution with a 2x2 box, so the two kernels compose into one. That takes 4/9 of the
+    multiplications, and no upsampled map in memory.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -47,7 +48,7 @@ class UpsampledConv2d(nn.Conv2d):
 
 
 class PooledConv2d(nn.Conv2d):
-    """A 3x3 convolution, then average pooling by 2, as one 4x4 convolution of stride 2: the mirror image."""
+    """A 3x3 convolution, then average pooling by 2, as one 4x4 convolution of stride 2."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, 3, padding=1)
@@ -58,14 +59,14 @@ class PooledConv2d(nn.Conv2d):
 
 
 def normalize_relu(norm: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
-    """A normalisation layer of this library, by label if it is given, and the rectifier behind it."""
+    """Applies a normalisation layer of this library, with labels if given, and a ReLU, in one pass on a GPU."""
     return norm(x, relu=True) if labels is None else norm(x, labels, relu=True)
 
 
 def add_upsampled(fine: Tensor, coarse: Tensor) -> Tensor:
-    """`(N, c, 2h, 2w)` plus nearest-neighbour upsampled `(N, c, h, w)`, as a sum over a wider shape.
+    """`(N, c, 2h, 2w)` plus nearest-neighbour upsampled `(N, c, h, w)`, as a broadcast sum.
 
-    Its gradient is a plain sum of four, where that of an upsampled copy is scattered.
+    The gradient of a broadcast is a plain sum of four values, faster than that of an upsampled copy.
     """
     height, width = coarse.shape[2:]
     wide = fine.unflatten(3, (width, 2)).unflatten(2, (height, 2))  # (N, c, h, 2, w, 2)
@@ -73,9 +74,9 @@ def add_upsampled(fine: Tensor, coarse: Tensor) -> Tensor:
 
 
 class UpBlock(nn.Module):
-    """R^U: norm, ReLU, upsampling, 3x3 convolution, norm, ReLU, 3x3 convolution; a 1x1 convolution beside.
+    """R^U: norm, ReLU, upsampling, 3x3 convolution, norm, ReLU, 3x3 convolution; plus a 1x1 shortcut.
 
-    The shortcut convolves before it upsamples, which is the same and costs a quarter.
+    The shortcut convolves before it upsamples: the same result at a quarter of the cost.
     """
 
     def __init__(self, inputs: int, outputs: int, make_norm: MakeNorm) -> None:
@@ -93,7 +94,7 @@ class UpBlock(nn.Module):
 
 
 class Deconvolution(nn.Module):
-    """C^U: norm, ReLU, 4x4 transposed convolution of stride 2, which starts as Glorot's."""
+    """C^U: norm, ReLU, 4x4 transposed convolution of stride 2 with Glorot initialisation."""
 
     def __init__(self, inputs: int, outputs: int, make_norm: MakeNorm) -> None:
         super().__init__()
@@ -106,9 +107,9 @@ class Deconvolution(nn.Module):
 
 
 class DownBlock(nn.Module):
-    """R^D, or R^S where `down` is False: ReLU, 3x3 convolution, ReLU, 3x3 convolution, average pooling.
+    """R^D, or R^S without `down`: ReLU, 3x3 convolution, ReLU, 3x3 convolution, average pooling; plus a shortcut.
 
-    Beside stands a 1x1 convolution wherever size or width changes. It pools first: the same as pooling last, at a
+    The shortcut is a 1x1 convolution if size or width changes. It pools first: the same result as pooling last, at a
     quarter of the cost. The first block of a network takes an image and has no ReLU before its first convolution.
     """
 
@@ -130,7 +131,7 @@ class DownBlock(nn.Module):
 class LeakyConvolution(nn.Module):
     """C^S (3x3, stride 1) or, with `down`, C^D (4x4, stride 2) of a discriminator: convolution, LeakyReLU.
 
-    The convolution starts as Glorot's.
+    The convolution has Glorot initialisation.
     """
 
     def __init__(self, inputs: int, outputs: int, *, down: bool, slope: float, spectral: bool) -> None:

@@ -1,4 +1,4 @@
-"""Images to logits: the ResNets for CIFAR, with a normalisation by name in the first layer or in all."""
+"""Classifier: the ResNets for CIFAR, with a normalisation of choice in the first layer or in all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from wcgan.norm import VARIANTS, normalization
 UNCONDITIONAL = tuple(name for name, variant in VARIANTS.items() if not variant.conditional)
 SMALLEST_SIDE = 8
 BATCH_NORM: Mapping[str, Any] = {"eps": 1e-5, "momentum": 0.1}
-"""PyTorch's values."""
+"""PyTorch's defaults."""
 WHITENING: Mapping[str, Any] = {"init": "identity", "momentum": 0.1}
-"""The network then starts as one with batch normalisation, whose scales are 1, and follows its batches as fast."""
+"""As batch normalisation: the coloring starts as the identity, and running averages are as fast."""
 
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A classifier: a convolution, three stages of residual blocks, global averages, a dense layer.
+    """Config of a classifier: a convolution, three stages of residual blocks, global averages, a dense layer.
 
     Raises:
-        ValueError: for a field that is not as described; it names the field, the value and what is allowed.
+        ValueError: for a field that is not as described; the message names the field, its value and what is allowed.
 
     Example:
         >>> from wcgan.nets import ClassifierConfig
@@ -36,13 +36,13 @@ class ClassifierConfig:
     """
 
     depth: int = 32
-    """Layers with weights, 6n + 2 for n blocks a stage: 20, 32, 44, 56 and 110 are He et al.'s."""
+    """Layers with weights, 6n + 2 for n blocks per stage. He et al. use 20, 32, 44, 56 and 110."""
     width: int = 16
-    """Channels of the first stage; each of the two others has twice as many as the one before."""
+    """Channels of the first stage; doubled in each of the other two."""
     normalization: str = "WC"
-    """A key of `wcgan.VARIANTS` that does not depend on the class."""
+    """An unconditional key of `wcgan.VARIANTS`."""
     where: Literal["first", "all"] = "first"
-    """Which layers it normalises: the first convolution's output alone, BN standing elsewhere, or all."""
+    """Layers with this normalisation: after the first convolution only, with BN elsewhere, or all."""
     channels: int = 3
     """Channels of an image."""
     classes: int = 10
@@ -58,7 +58,7 @@ class ClassifierConfig:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a stage, n."""
+        """Number of blocks per stage, n."""
         return (self.depth - 2) // 6
 
     @property
@@ -67,7 +67,7 @@ class ClassifierConfig:
         return self.width, 2 * self.width, 4 * self.width
 
     def normalization_layer(self, width: int, first: bool = False) -> nn.Module:
-        """The layer behind the first convolution, or one behind another."""
+        """Builds the layer after the first convolution, or after another one."""
         if self.where == "first" and not first:
             return normalization("BN", width, **BATCH_NORM)
         defaults = BATCH_NORM if self.normalization == "BN" else WHITENING
@@ -84,9 +84,9 @@ def _check_fields(config: ClassifierConfig) -> None:
 
 
 def _check_options(config: ClassifierConfig) -> None:
-    """Builds a layer without memory, so that a wrong option is named here and not in a network.
+    """Builds a layer on the meta device, so that a wrong option is reported here and not by a network.
 
-    What is right for the first width is right for its multiples.
+    Options that are valid for the first width are valid for its multiples.
     """
     for name in config.options:
         _require(config, "options", name in OPTIONS, f"a mapping with keys among {', '.join(OPTIONS)}")
@@ -98,14 +98,14 @@ def _check_options(config: ClassifierConfig) -> None:
 
 
 def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    """3x3 without a bias; starting values normal of variance 2 / (9 cout)."""
+    """A 3x3 convolution without bias, initialised normally with variance 2 / (9 cout)."""
     layer = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer
 
 
 def subsample_and_widen(x: Tensor, stride: int, more: int) -> Tensor:
-    """Every `stride`-th position of `(N, c, H, W)`, and `more` channels of zeros behind the c: shortcut A."""
+    """He et al.'s shortcut A: every `stride`-th position of `(N, c, H, W)`, and `more` channels of zeros appended."""
     return pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, 0, more))
 
 
@@ -128,13 +128,13 @@ class BasicBlock(nn.Module):
 
 
 class ResidualClassifier(nn.Module):
-    """A ResNet for small images, as its config says; `build_classifier` makes one.
+    """A ResNet for small images. Create one with `build_classifier`.
 
     Args:
-        config: what it is made of; kept as `config`.
+        config: the architecture; available as the attribute `config`.
 
     Shape:
-        Images `(N, channels, H, W)`, H and W at least 8. Output: logits `(N, classes)` of the images' dtype.
+        Images `(N, channels, H, W)`, H and W at least 8. Output: logits `(N, classes)` in the type of the images.
 
     Raises:
         ValueError: for images of another shape.
@@ -158,7 +158,7 @@ class ResidualClassifier(nn.Module):
             raise ValueError(f"images must be {wanted}, got shape {tuple(images.shape)}")
         h = self.blocks(normalize_relu(self.norm, self.conv(images), None))
         logits: Tensor = self.dense(h.mean((2, 3)))  # (N, 4w, H / 4, W / 4) -> (N, 4w) -> (N, classes)
-        return logits.to(images.dtype)  # under autocast, too, the loss is taken in full precision
+        return logits.to(images.dtype)  # full precision even under autocast
 
 
 def _stages(config: ClassifierConfig) -> list[nn.Module]:
@@ -171,7 +171,13 @@ def _stages(config: ClassifierConfig) -> list[nn.Module]:
 
 
 def build_classifier(config: ClassifierConfig) -> ResidualClassifier:
-    """A classifier with He et al.'s starting values, and PyTorch's own for the dense layer.
+    """Builds a classifier with He et al.'s initialisation, and PyTorch's for the dense layer.
+
+    Args:
+        config: the architecture.
+
+    Returns:
+        A `ResidualClassifier`; see there for shapes, errors and the reference.
 
     Example:
         >>> import torch

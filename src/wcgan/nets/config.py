@@ -1,4 +1,4 @@
-"""What a network is made of: two frozen dataclasses, checked when built."""
+"""Configs of generators and discriminators: frozen dataclasses, checked when created."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from wcgan.functional._kinds import ZCA
+from wcgan.functional._factorisations import ZCA
 from wcgan.norm import VARIANTS, normalization
 
 KINDS = ("resnet", "dcgan")
@@ -17,15 +17,15 @@ OPTIONS = ("eps", "momentum", "track_running_stats", "groups", "iterations", "in
 CONDITIONAL_OPTIONS = ("class_bias",)
 SOFT_OPTIONS = ("dictionary", "normalize_assignment")
 ZCA_OPTIONS = ("whitening",)
-MOST, MOST_WIDTHS, MOST_WEIGHTS = 1 << 16, 12, 2e9  # of any number, of a network's blocks, and of its weights
+MOST, MOST_WIDTHS, MOST_WEIGHTS = 1 << 16, 12, 2e9  # limits of any number, of blocks, and of weights
 
 
 @dataclass(frozen=True)
 class GeneratorConfig:
-    """A generator: noise, a dense layer, one upsampling block for each width, a last convolution, tanh.
+    """Config of a generator: noise, a dense layer, one upsampling block for each width, a last convolution, tanh.
 
     Raises:
-        ValueError: for a field that is not as described; it names the field, the value and what is allowed.
+        ValueError: for a field that is not as described; the message names the field, its value and what is allowed.
 
     Example:
         >>> from wcgan.nets import GeneratorConfig
@@ -38,19 +38,19 @@ class GeneratorConfig:
     kind: str = "resnet"
     """`"resnet"` or `"dcgan"`."""
     base: int = 4
-    """Side of the grid that the dense layer fills."""
+    """Side of the feature map that the dense layer outputs."""
     widths: tuple[int, ...] = (256, 256, 256)
-    """Output channels of each block; each doubles the side. The dense layer fills `widths[0]` channels."""
+    """Output channels of each block; each block doubles the side. The dense layer outputs `widths[0]` channels."""
     noise: int = 128
     """Length of the noise vector."""
     normalization: str = "WC"
     """Normalisation before each convolution of the blocks: a key of `wcgan.VARIANTS`."""
     last_normalization: str | None = None
-    """Normalisation before the last convolution. None: that of the blocks, or its unconditional partner."""
+    """Normalisation before the last convolution. None: that of the blocks, without its class dependence."""
     channels: int = 3
     """Channels of an image."""
     classes: int | None = None
-    """Number of classes, for a conditional normalisation; unused by the others."""
+    """Number of classes, for a conditional normalisation; otherwise unused."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Further arguments of every normalisation layer: `eps`, `momentum`, `groups`, `init`, `sync` and so on. ZCA's
     `whitening` chooses its gradient: `"zca"` or `"zca-decomposition"`."""
@@ -70,15 +70,15 @@ class GeneratorConfig:
             variant = VARIANTS.get(getattr(self, name))
             known = variant is None or not variant.conditional or self.classes is not None
             _require(self, "classes", known, f"the number of classes, since {name} is {getattr(self, name)!r}")
-        if self.options:  # layers as the variants have them are right, and PyTorch is slow to build the first
+        if self.options:  # otherwise nothing can be wrong, and PyTorch is slow to build its first layer
             self._check_options()
 
     def _check_options(self) -> None:
-        """Builds each kind of layer without memory, so that a wrong option is named here and not in a network."""
+        """Builds each layer on the meta device, so that a wrong option is reported here and not by a network."""
         allowed = options_of(self.normalization)
         for name in self.options:
             _require(self, "options", name in allowed, f"a mapping with keys among {', '.join(allowed)}")
-        # The matrix stays the one that the variant's name promises.
+        # `whitening` may choose the gradient, but not another whitening than the variant's.
         same = self.options.get("whitening", "zca") in ZCA
         _require(self, "options", same, f"a mapping whose whitening is one of {', '.join(ZCA)}")
         layers = {(self.normalization, width) for width in self.widths} | {(self.final_normalization, self.widths[-1])}
@@ -105,37 +105,42 @@ class GeneratorConfig:
         return self.last_normalization or unconditional_partner(self.normalization)
 
     def normalization_layer(self, name: str, width: int) -> torch.nn.Module:
-        """A layer with those of the options that it has: the last one may be unconditional."""
+        """Builds a layer with those `options` that it supports: the last layer may be unconditional."""
         options = {k: v for k, v in self.options.items() if k in options_of(name)}
         return normalization(name, width, classes=self.classes if VARIANTS[name].conditional else None, **options)
 
 
 @dataclass(frozen=True)
 class DiscriminatorConfig:
-    """A discriminator: blocks of convolutions, features, and a head that scores them.
+    """Config of a discriminator: blocks of convolutions, and a head that scores their features.
 
     Raises:
-        ValueError: for a field that is not as described; it names the field, the value and what is allowed.
+        ValueError: for a field that is not as described; the message names the field, its value and what is allowed.
+
+    Example:
+        >>> from wcgan.nets import DiscriminatorConfig
+        >>> DiscriminatorConfig(kind="dcgan", widths=(64, 128, 256)).halvings
+        2
     """
 
     kind: str = "resnet"
     """`"resnet"` or `"dcgan"`."""
     widths: tuple[int, ...] = (128, 128, 128, 128)
-    """Channels. ResNet: of each block. DCGAN: of the first convolution, then of each pair that halves the side."""
+    """ResNet: channels of each block. DCGAN: of the first convolution, then of each pair that halves the side."""
     downsample: int = 2
-    """How many of the first ResNet blocks halve the side; DCGAN ignores it."""
+    """Number of ResNet blocks, from the first, that halve the side; unused by DCGAN."""
     head: str = "plain"
-    """`"plain"`, `"projection"` (score depends on the label) or `"acgan"` (scores of the classes beside)."""
+    """`"plain"`, `"projection"` (the score depends on the label) or `"acgan"` (class logits in addition)."""
     spectral_norm: bool = True
-    """Spectral normalisation of every layer, ACGAN's class scores excepted."""
+    """Whether every layer is spectrally normalised, except ACGAN's class logits."""
     channels: int = 3
     """Channels of an image."""
     classes: int | None = None
-    """Number of classes, for the projection and ACGAN heads; unused by the plain one."""
+    """Number of classes, for the projection and ACGAN heads; unused by the plain head."""
     embedding_init: str = "glorot"
-    """Start of the projection head's embedding: `"glorot"`, or `"uniform"` in [-0.05, 0.05] as the paper's authors."""
+    """Initial embedding of the projection head: `"glorot"`, or `"uniform"` in [-0.05, 0.05] as in the paper's code."""
     slope: float = 0.1
-    """Slope of DCGAN's LeakyReLU below 0; ResNet ignores it."""
+    """Negative slope of DCGAN's LeakyReLU; unused by ResNet."""
     resolution: int = 32
     """Side of an image."""
 
@@ -158,21 +163,21 @@ class DiscriminatorConfig:
 
     @property
     def halvings(self) -> int:
-        """How often the side is halved."""
+        """Number of times that the side is halved."""
         return self.downsample if self.kind == "resnet" else len(self.widths) - 1
 
 
 def options_of(name: str) -> tuple[str, ...]:
-    """The arguments of a normalisation that `GeneratorConfig.options` may set."""
+    """The arguments of a normalisation layer that `GeneratorConfig.options` may set."""
     variant = VARIANTS[name]
     special = CONDITIONAL_OPTIONS * variant.conditional + SOFT_OPTIONS * variant.soft
     return OPTIONS + special + ZCA_OPTIONS * (variant.whitening in ZCA)
 
 
 def unconditional_partner(name: str) -> str:
-    """The normalisation with the same whitening and the coloring that is left without classes: cWC -> WC, cBN -> BN.
+    """The variant with the same whitening and coloring but without classes: cWC -> WC, cBN -> BN.
 
-    An unconditional name is its own partner.
+    An unconditional variant is its own partner.
     """
     variant = VARIANTS[name]
     if not variant.conditional:
@@ -208,7 +213,7 @@ def _check_classes(config: "GeneratorConfig | DiscriminatorConfig") -> None:
 
 
 def _check_widths(config: "GeneratorConfig | DiscriminatorConfig") -> None:
-    """At least one; a list, as a file gives it, becomes a tuple."""
+    """Requires at least one width; converts a list, as read from a file, to a tuple."""
     widths = config.widths
     some = isinstance(widths, list | tuple) and len(widths) > 0 and all(_is_int(width, least=1) for width in widths)
     _require(config, "widths", some, "a sequence of at least one positive integer")
@@ -217,6 +222,6 @@ def _check_widths(config: "GeneratorConfig | DiscriminatorConfig") -> None:
 
 
 def _check_size(config: "GeneratorConfig | DiscriminatorConfig", channels: tuple[int, ...]) -> None:
-    """A config may come from a stranger: one of ten bytes must not ask for all the memory there is."""
+    """Limits the memory of a network, since a config may come from an untrusted file."""
     weights = sum(9 * first * second for first, second in pairwise(channels))
     _require(config, "widths", weights <= MOST_WEIGHTS, f"for a network of at most {MOST_WEIGHTS:.0e} weights")

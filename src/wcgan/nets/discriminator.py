@@ -1,4 +1,4 @@
-"""Images, and labels where the head asks for them, to scores."""
+"""Discriminator: images, and labels if the head needs them, to scores."""
 
 from typing import NamedTuple
 
@@ -12,19 +12,19 @@ from wcgan.norm.labels import check_label_shape, check_labels
 
 
 class Scores(NamedTuple):
-    """What a discriminator says of a batch."""
+    """The output of a discriminator."""
 
     realness: Tensor
-    """`(N,)`: the larger, the more like a real image."""
+    """`(N,)`: larger for images that look real."""
     logits: Tensor | None
     """`(N, classes)` from an ACGAN head, else None."""
 
 
 class Head(nn.Module):
-    r"""Features `(N, f)` to scores, in the parameters' precision whatever the autocast.
+    r"""Features `(N, f)` to scores, in the precision of the parameters even under autocast.
 
     Plain: :math:`s = v^\top h + b`. Projection: :math:`s + e_y^\top h`, with an embedding :math:`e_y` of each class.
-    ACGAN: s, and beside it class scores :math:`U h + c`, which are not spectrally normalised.
+    ACGAN: s, and class logits :math:`U h + c`, which are not spectrally normalised.
     """
 
     def __init__(self, features: int, config: DiscriminatorConfig) -> None:
@@ -60,17 +60,17 @@ class Head(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """A ResNet or DCGAN discriminator, as its config says; `build_discriminator` makes one.
+    """A ResNet or DCGAN discriminator. Create one with `build_discriminator`.
 
     Args:
-        config: what it is made of; kept as `config`.
+        config: the architecture; available as the attribute `config`.
 
     Shape:
         Images `(N, channels, resolution, resolution)` and, for the projection head, integer labels `(N,)` or weights of
-        the classes `(N, classes)`; other heads leave labels unread. Output `Scores`.
+        the classes `(N, classes)`; other heads ignore labels. Output: `Scores`.
 
     Raises:
-        ValueError: for images of another shape, or labels missing under a projection head.
+        ValueError: for images of another shape, or missing labels with a projection head.
     """
 
     def __init__(self, config: DiscriminatorConfig) -> None:
@@ -81,7 +81,7 @@ class Discriminator(nn.Module):
         self.head = Head(config.widths[-1] * side**2, config)
 
     def features(self, images: Tensor) -> Tensor:
-        """What the head scores. ResNet: global sums of the last maps. DCGAN: the last maps, flattened."""
+        """The features that the head scores. ResNet: global sums of the last maps. DCGAN: the last maps, flattened."""
         config, expected = self.config, (self.config.channels, self.config.resolution, self.config.resolution)
         if tuple(images.shape[1:]) != expected:
             raise ValueError(f"images must be (N, {', '.join(map(str, expected))}), got shape {tuple(images.shape)}")
@@ -102,7 +102,7 @@ def _resnet_blocks(config: DiscriminatorConfig) -> list[nn.Module]:
 
 
 def _dcgan_blocks(config: DiscriminatorConfig) -> list[nn.Module]:
-    """C_64^S, then for each further width C_w^D and C_w^S."""
+    """C_w^S of the first width, then C_w^D and C_w^S of each further width."""
     width = config.widths[0]
     stages = [(config.channels, width, False)]
     for wider in config.widths[1:]:
@@ -114,7 +114,13 @@ def _dcgan_blocks(config: DiscriminatorConfig) -> list[nn.Module]:
 
 
 def build_discriminator(config: DiscriminatorConfig) -> Discriminator:
-    """A discriminator with the paper's starting values.
+    """Builds a discriminator with the paper's initialisation.
+
+    Args:
+        config: the architecture.
+
+    Returns:
+        A `Discriminator`; see there for shapes and errors.
 
     Example:
         >>> import torch
@@ -122,5 +128,8 @@ def build_discriminator(config: DiscriminatorConfig) -> Discriminator:
         >>> config = DiscriminatorConfig(widths=(8, 16), downsample=1, head="projection", classes=10, resolution=16)
         >>> build_discriminator(config)(torch.randn(6, 3, 16, 16), torch.arange(6)).realness.shape
         torch.Size([6])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, appendix.
     """
     return Discriminator(config)

@@ -1,4 +1,4 @@
-"""Noise, and labels if it is conditional, to images."""
+"""Generator: noise, and labels if it is conditional, to images."""
 
 from functools import partial
 from typing import Any
@@ -12,17 +12,17 @@ from wcgan.norm import VARIANTS
 
 
 class Generator(nn.Module):
-    """A ResNet or DCGAN generator, as its config says; `build_generator` makes one.
+    """A ResNet or DCGAN generator. Create one with `build_generator`.
 
     Args:
-        config: what it is made of; kept as `config`.
+        config: the architecture; available as the attribute `config`.
 
     Shape:
-        Noise `(N, noise)` and, for a conditional normalisation, integer labels `(N,)` or weights of the classes
-        `(N, classes)`, which mix them. Output `(N, channels, resolution, resolution)` in [-1, 1], of the noise's dtype.
+        Noise `(N, noise)` and, if the normalisation is conditional, integer labels `(N,)` or weights of the classes
+        `(N, classes)`. Output `(N, channels, resolution, resolution)` in [-1, 1], in the type of the noise.
 
     Raises:
-        ValueError: for noise of another shape, or labels missing or superfluous.
+        ValueError: for noise of another shape, missing labels, or labels for an unconditional generator.
     """
 
     def __init__(self, config: GeneratorConfig) -> None:
@@ -44,17 +44,23 @@ class Generator(nn.Module):
         if z.dim() != 2 or z.shape[1] != config.noise:
             raise ValueError(f"noise must be (N, {config.noise}), got shape {tuple(z.shape)}")
         if (labels is None) == config.conditional:
-            how = "depends on the class: call it with" if config.conditional else "knows no classes: leave out the"
+            how = "depends on the class: call it with" if config.conditional else "has no classes: call it without"
             raise ValueError(f"a generator with {config.normalization} {how} labels")
         h = self.dense(z).view(-1, config.widths[0], config.base, config.base)
         for block in self.blocks:
             h = block(h, labels if self._labels_in_blocks else None)
         h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))
-        return torch.tanh(h.to(z.dtype))  # under autocast, too, images in full precision
+        return torch.tanh(h.to(z.dtype))  # full precision even under autocast
 
 
 def build_generator(config: GeneratorConfig) -> Generator:
-    """A generator with the paper's starting values.
+    """Builds a generator with the paper's initialisation.
+
+    Args:
+        config: the architecture.
+
+    Returns:
+        A `Generator`; see there for shapes and errors.
 
     Example:
         >>> import torch
@@ -62,5 +68,8 @@ def build_generator(config: GeneratorConfig) -> Generator:
         >>> generator = build_generator(GeneratorConfig(widths=(16, 8), normalization="cWC", classes=10))
         >>> generator(torch.randn(6, 128), torch.arange(6)).shape
         torch.Size([6, 3, 16, 16])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, appendix.
     """
     return Generator(config)

@@ -1,4 +1,4 @@
-"""The layers, and what is done with them in a network."""
+"""The normalisation layers, and tools for networks that contain them: convert, fold, freeze and re-estimate."""
 
 from wcgan.norm._base import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d

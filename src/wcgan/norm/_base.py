@@ -1,4 +1,7 @@
-"""What all layers share: statistics of the batch or of the past, and one affine map made from them."""
+"""The base class of all layers: whitens with batch or running statistics, colors, and updates the running statistics.
+
+Running statistics themselves are in `_running`; the colorings are in `unconditional` and `conditional`.
+"""
 
 from typing import Any, NoReturn
 
@@ -6,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
 
-from wcgan.functional._kinds import SMALLEST_EPS
+from wcgan.functional._factorisations import SMALLEST_EPS
 from wcgan.functional._operators import check_batch, check_groups, transformed
-from wcgan.functional._primitives import resolve_group
+from wcgan.functional._primitives import name_to_process_group
 from wcgan.functional.affine import affine, compose
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
@@ -25,9 +28,10 @@ class NotScriptable:
 
 
 class WhiteningLayer(NotScriptable, RunningStatistics):
-    """Whitening, its running statistics, and the order of things in a forward pass.
+    """Base class of the layers: whitening, running statistics, and the steps of a forward pass.
 
-    A subclass says which inputs it takes (`_ranks`) and turns its parameters, and labels if any, into a coloring.
+    A subclass sets the input ranks it accepts (`_ranks`), and computes a coloring from its parameters, and from labels
+    if it is conditional (`coloring_slots`).
     """
 
     _ranks: tuple[int, ...] = ()
@@ -69,20 +73,23 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         self._build_statistics(device, dtype)
 
     def coloring_slots(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Coloring matrices `(K, d, d)` or `(K, d)`, shifts `(K, d)`, and the index of each sample's slot."""
+        """Coloring matrices `(K, d, d)` or `(K, d)`, shifts `(K, d)`, and the slot `(N,)` of each sample.
+
+        Matrices and shifts are None for no coloring. Slots are None if K is 1 (shared) or N (one per sample).
+        """
         raise NotImplementedError
 
     def _uses_batch(self) -> bool:
-        """Whether the statistics are the batch's own."""
+        """Whether this forward pass uses the statistics of the batch, not the running ones."""
         return self.whitening != "none" and (self.training or not self.track_running_stats)
 
-    def _group(self) -> str:
-        """Name of the process group whose ranks share batch statistics; empty where there is none."""
+    def _sync_group(self) -> str:
+        """Name of the process group whose ranks share batch statistics; empty if none."""
         return _group_name(self.process_group) if self.sync else ""
 
     def _check_input(self, x: Tensor) -> None:
         parts = self.parts if self.training else 1
-        check_batch(x, minimum=2 * parts if self._uses_batch() and not self._group() else 0, empty=True)
+        check_batch(x, minimum=2 * parts if self._uses_batch() and not self._sync_group() else 0, empty=True)
         if x.dim() not in self._ranks:
             ranks = " or ".join(f"{rank}D" for rank in self._ranks)
             raise ValueError(f"{type(self).__name__} expects a {ranks} input, got {x.dim()}D: shape {tuple(x.shape)}")
@@ -98,19 +105,28 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         poison: Tensor | None = None,
         relu: bool = False,
     ) -> Tensor:
-        """The map in, by statistics, the map out, by `coloring_slots`, and a rectifier where it is wanted, as one."""
+        """Whitening, coloring and an optional ReLU in one map; in training, also updates the running statistics.
+
+        Args:
+            x: a checked batch.
+            color: from `coloring_slots`.
+            shift: from `coloring_slots`.
+            index: from `coloring_slots`.
+            poison: a scalar added to the output: NaN if a label was out of range, else 0 (see `labels`).
+            relu: whether a ReLU follows.
+        """
         if poison is not None and shift is not None:
             shift = shift + poison
         if not self._uses_batch():
             matrix, offset, mean = self.as_map(color, shift)
             out = affine(x, matrix, offset, index, mean)
             return out.relu() if relu else out
-        group, parts = self._group(), self.parts if self.training else 1
-        if x.numel() == 0 and not group:
-            return self._color_nothing(x, color, shift, index)
+        process_group, parts = self._sync_group(), self.parts if self.training else 1
+        if x.numel() == 0 and not process_group:
+            return self._color_empty_batch(x, color, shift, index)
         if x.shape[0] % parts:
-            raise ValueError(f"a batch of {x.shape[0]} cannot be taken as {parts} equal sub-batches")
-        if self._is_batch_norm(color) and not group:
+            raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
+        if self._is_batch_norm(color) and not process_group:
             out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
@@ -124,7 +140,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 groups=self._covariance_groups,
                 eps=self.eps,
                 iterations=self.iterations,
-                group=group,
+                process_group=process_group,
                 relu=relu,
             )
         if self.training:
@@ -133,18 +149,18 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         return out
 
     def _is_batch_norm(self, color: Tensor | None) -> bool:
-        """Whether PyTorch's own batch normalisation computes the same."""
+        """Whether PyTorch's own batch normalisation computes the same result."""
         diagonal = self.whitening == "standardize" and (color is None or color.dim() == 2)
         return diagonal and self.eps >= SMALLEST_EPS and not transformed()
 
-    def _color_nothing(self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> Tensor:
-        """A batch without positions, as `torch.nn.BatchNorm2d` takes it: statistics stay, gradients are zero."""
+    def _color_empty_batch(self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> Tensor:
+        """An empty batch, handled like `torch.nn.BatchNorm2d`: statistics do not change, gradients are zero."""
         matrix = compose(color, x.new_ones(self.num_features, 1, 1))
         offset = matrix.new_zeros(matrix.shape[0], self.num_features) if shift is None else shift
         return affine(x, matrix, offset, index)
 
     def as_map(self, color: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A coloring at inference: matrices `(K, g, p, p)`, offsets `(K, d)`, and the mean to subtract first."""
+        """Coloring -> the whole layer at inference: maps `(K, g, p, p)`, offsets `(K, d)`, mean to subtract first."""
         if self.whitening == "none":
             assert color is not None
             whitening, mean = color.new_ones(self.num_features, 1, 1), None
@@ -176,32 +192,30 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
 
 
 def _group_name(name: str | None) -> str:
-    """The name of a process group with more than one rank; empty where there is none."""
+    """The name of a process group with more than one rank (None: the default group); empty if there is none."""
     if not (dist.is_available() and dist.is_initialized()):
         return ""
-    group = dist.group.WORLD if name is None else resolve_group(name)
+    group = dist.group.WORLD if name is None else name_to_process_group(name)
     assert group is not None
     return group.group_name if dist.get_world_size(group) > 1 else ""
 
 
-# What torch.compiler.assume_constant_result does, without importing the compiler.
+# The effect of torch.compiler.assume_constant_result, without importing the compiler.
 _group_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-# torch.fx calls a module with stand-ins: a layer is one node of its graph, as PyTorch's own layers are
+# torch.fx records a model by calling it with proxies. A layer becomes one node of the graph, like PyTorch's own layers.
 
 
-def is_stand_in(x: Any) -> bool:
-    """Whether torch.fx is recording."""
+def is_fx_proxy(x: Any) -> bool:
+    """Whether torch.fx is recording this call."""
     return isinstance(x, fx.Proxy)
 
 
-def as_one_node(module: nn.Module, *args: Any) -> Any:
-    """A call of the module as one node of the graph that torch.fx is recording, as PyTorch's own layers are."""
+def as_fx_node(module: nn.Module, *args: Any) -> Any:
+    """Records a call of the module as one node of the torch.fx graph."""
     tracer = args[0].tracer
     path = tracer.path_of_module(module)
     if not path:
-        raise TypeError(
-            f"torch.fx cannot trace a {type(module).__name__} by itself: trace a network that has it as a node"
-        )
+        raise TypeError(f"torch.fx cannot trace a {type(module).__name__} by itself: trace a network that contains it")
     return tracer.create_proxy("call_module", path, args, {})

@@ -1,4 +1,4 @@
-"""The state of a layer that is not learnt: running statistics, counters, and the whitening matrix of inference."""
+"""The state of a layer that is not learnt: running statistics, counters, and the whitening matrix for inference."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -17,10 +17,10 @@ _DERIVED = ("_source", "_made_from", "_alias")
 
 
 class RunningStatistics(nn.Module):
-    """Running averages as buffers, in float32 or better whatever the type of the layer; all else is made from them.
+    """Running mean and covariance as buffers, in float32 or wider whatever the layer's type.
 
-    The counters and the inference matrix are plain tensors and no buffers: code that walks over the buffers of a model,
-    such as other people's moving averages, finds those of batch normalisation and no others.
+    The counters and the whitening matrix are plain tensors, not buffers: code that iterates over the buffers of a
+    model, such as an exponential moving average, finds the same ones as in batch normalisation.
     """
 
     num_features: int
@@ -31,7 +31,7 @@ class RunningStatistics(nn.Module):
     iterations: int
     track_running_stats: bool
     frozen = False
-    """Whether it stays in evaluation mode while its network trains; see `freeze_statistics`."""
+    """Whether the layer stays in evaluation mode while its network trains; see `freeze_statistics`."""
     running_mean: Tensor
     num_batches_tracked: Tensor
     num_retried: Tensor
@@ -67,14 +67,14 @@ class RunningStatistics(nn.Module):
 
     @property
     def _covariance(self) -> Tensor:
-        """The running covariance as `(g, p, p)`; a view."""
+        """A view of the running covariance as `(g, p, p)`."""
         p = self.num_features // self._covariance_groups
         second: Tensor = getattr(self, self._second)
         return second.reshape(-1, p, p)
 
     @torch.no_grad()
     def reset_running_stats(self) -> None:
-        """Back to mean 0 and covariance I, with which whitening is the identity."""
+        """Resets to mean 0 and covariance I, with which whitening is the identity, and sets all counters to 0."""
         for name in COUNTERS:
             getattr(self, name).zero_()
         if self.track_running_stats:
@@ -86,7 +86,7 @@ class RunningStatistics(nn.Module):
 
     @torch.no_grad()
     def _update(self, statistics: Statistics, poison: Tensor | None) -> None:
-        """Eq. 8, for the unshrunk covariance. A batch that is not finite is counted and left out; no wait for a GPU."""
+        """Eq. 8, for the unshrunk covariance. A batch that is not finite is only counted. No host sync."""
         mean, covariance, retry = statistics
         good = mean.isfinite().all() & covariance.isfinite().all()
         if poison is not None:
@@ -94,7 +94,7 @@ class RunningStatistics(nn.Module):
         if within_transform():
             self._update_within_transform(mean, covariance, good)
             return
-        if self.num_retried.device != mean.device:  # a layer without a parameter or buffer that `to` could have moved
+        if self.num_retried.device != mean.device:  # `to` cannot move a layer without parameters and buffers
             self._move_counters(mean.device)
         self.num_nonfinite.add_(~good)
         self.num_retried.add_(good & (retry > 0).any())
@@ -110,33 +110,33 @@ class RunningStatistics(nn.Module):
             running.copy_(torch.where(good, moved, running))
 
     def _update_within_transform(self, mean: Tensor, covariance: Tensor, good: Tensor) -> None:
-        """Within `torch.func`, whose functions may change what they were handed and nothing else: no counting."""
+        """Within `torch.func`, whose functions may only change tensors they were given: updates no counters."""
         if not self.track_running_stats:
             return
         try:
             self._average(mean, covariance, good)
         except RuntimeError as error:
             raise RuntimeError(
-                "a transform of torch.func cannot update running statistics that it was not handed: use eval(), or "
-                "track_running_stats=False, or hand the buffers over with torch.func.functional_call"
+                "a torch.func transform can only update running statistics that are passed to it: use eval(), "
+                "track_running_stats=False, or pass the buffers with torch.func.functional_call"
             ) from error
 
-    # The inference matrix
+    # The whitening matrix for inference: factorised once, and again when the running covariance has changed
 
     def _forget_whitening(self) -> None:
-        """The buffers were replaced: the matrix is of others."""
+        """Marks the matrix as out of date, after the buffers were replaced."""
         self._source: Tensor | None = getattr(self, self._second)
         self._made_from: tuple[int, int, float, int] | None = None
         self._alias: Tensor | None = None
 
     def _is_fresh(self) -> bool:
-        """Whether the matrix is that of `_source` as it is now."""
+        """Whether the matrix was computed from `_source` as it is now."""
         return self._made_from is not None and self._made_from == self._key()
 
     def _key(self) -> tuple[int, int, float, int] | None:
-        """What changes with `_source`. No other tensor can get its address: `_alias` holds on to the memory."""
+        """A key that changes with `_source`. `_alias` keeps the memory, so no other tensor can get its address."""
         source = self._source
-        if source is None or source.is_inference():  # which count no changes
+        if source is None or source.is_inference():  # inference tensors have no version
             return None
         return source._version, source.data_ptr(), self.eps, self.iterations
 
@@ -146,32 +146,32 @@ class RunningStatistics(nn.Module):
         return factorise(wide, self.whitening, self.eps, self.iterations).matrix
 
     def _refresh(self) -> None:
-        """Makes the matrix anew from the present buffer, in the same memory, which a recorded graph may read."""
+        """Recomputes the matrix from the buffer, in the same memory, which a CUDA graph may read."""
         source: Tensor = getattr(self, self._second)
         fresh = source is self._source and self._is_fresh()
         self._forget_whitening()
         if source.is_meta:
             self._whitening = None
             return
-        with torch.inference_mode(False), torch.no_grad():  # so that it can be saved for a backward pass in any case
+        with torch.inference_mode(False), torch.no_grad():  # a normal tensor, which a backward pass can save
             matrix, kept = self._factorise(), self._whitening
             if kept is None or (kept.shape, kept.dtype, kept.device) != (matrix.shape, matrix.dtype, matrix.device):
                 self._whitening = matrix
             else:
-                # Where nothing tells of a change the values are most likely the same, and a backward pass that has yet
-                # to read them should not be refused.
+                # If no change is known, the values are most likely the same: writing through `.data` leaves the version
+                # alone, so that a pending backward pass that saved the matrix does not fail.
                 (kept.data if fresh else kept).copy_(matrix)
             self._made_from, self._alias = self._key(), source.detach()
 
     def _running_whitening(self) -> Tensor:
-        """W of the running covariance, factorised once and kept until that changes.
+        """W of the running covariance, factorised once and cached until the covariance changes.
 
-        Inside a compiled graph nothing can be asked of a version counter: there the matrix is the one that `eval()`,
-        or loading a state, left. A tensor that `functional_call` or an assignment put in the buffer's place is
-        factorised at each call and leaves no trace.
+        A compiled graph cannot read version counters, so it uses the matrix computed by the last `eval()` or
+        `load_state_dict`. A tensor that `functional_call` or an assignment put in place of the buffer is factorised at
+        each call and not cached.
         """
         if torch.compiler.is_compiling():
-            # When torch.export traces, the buffer is a stand-in in any case.
+            # Under torch.export the buffer is always a proxy, so its identity tells nothing.
             known = getattr(self, self._second) is self._source or not torch.compiler.is_dynamo_compiling()
             return self._whitening if known and self._whitening is not None else self._factorise()
         if self._whitening is not None and getattr(self, self._second) is self._source and self._is_fresh():
@@ -182,12 +182,12 @@ class RunningStatistics(nn.Module):
         assert self._whitening is not None
         return self._whitening
 
-    # What PyTorch does to a module
+    # Hooks into nn.Module: modes, moves, loading and pickling
 
     def train(self, mode: bool = True) -> "RunningStatistics":
         super().train(mode and not self.frozen)
         if not self.training and self.track_running_stats:
-            self._refresh()  # in any case: a write through `.data` leaves no trace
+            self._refresh()  # always: a write through `.data` cannot be detected
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RunningStatistics":
@@ -198,9 +198,9 @@ class RunningStatistics(nn.Module):
             empty = self._is_meta(before[self._second]) and not self._is_meta(self._buffers[self._second])
             self._widen({} if empty else before)
             self._forget_whitening()
-            self._whitening = None  # and no change to one that a backward pass may have yet to read
+            self._whitening = None  # a new tensor next time: a pending backward pass may need the old one
             if not self.training and not empty:
-                self._refresh()  # in the new precision, not a rounded one carried over
+                self._refresh()  # in the new precision, instead of a rounded copy
         return self
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -213,7 +213,7 @@ class RunningStatistics(nn.Module):
             self._refresh()
 
     def _widen(self, before: dict[str, Tensor | None]) -> None:
-        """Statistics in float32 where they are in less, from the values that they had `before` if that is known."""
+        """Converts statistics in half precision to float32, from the values they had `before` if those are known."""
         for name in ("running_mean", self._second):
             now = self._buffers[name]
             assert now is not None

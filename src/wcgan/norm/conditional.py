@@ -1,4 +1,8 @@
-"""cWC and cWC_sa: whitening, then a coloring that depends on the sample's class."""
+"""cWC and cWC_sa: whitening, then a coloring that depends on the class of the sample.
+
+The coloring matrices are computed in `coloring_slots`: cWC has one per class, cWC_sa mixes those of a dictionary
+(`_class_matrices`).
+"""
 
 import math
 
@@ -8,15 +12,15 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from wcgan.functional._operators import within_transform, without_autocast
-from wcgan.norm._base import WhiteningLayer, as_one_node, is_stand_in
+from wcgan.norm._base import WhiteningLayer, as_fx_node, is_fx_proxy
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels
 from wcgan.norm.unconditional import COLORINGS, INITS, check_choice, init_shared, register_parameters
 
-is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # PyTorch 2.6 has the latter only
+is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # PyTorch 2.6 has only the latter
 
 
 class ConditionalWhiteningColoring(WhiteningLayer):
-    """What the 1d and the 2d layer share."""
+    """Base class of the 1d and the 2d layer. The public documentation is at `ConditionalWhiteningColoring2d`."""
 
     class_weight: Tensor | None
     dictionary: Tensor | None
@@ -56,7 +60,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         if size is not None and (not isinstance(size, int) or size < 1):
             raise ValueError(f"dictionary must be a positive number of filters, 'auto' or None, got {dictionary!r}")
         if size is not None and coloring != "full":
-            raise ValueError(f"a dictionary holds full matrices; it does not go with coloring={coloring!r}")
+            raise ValueError(f"a dictionary consists of full matrices and cannot be used with coloring={coloring!r}")
         super().__init__(
             num_features,
             eps,
@@ -90,7 +94,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Statistics and coloring as at construction."""
+        """Resets the running statistics and the coloring to their initial values."""
         self.reset_running_stats()
         init_shared(self.weight, self.bias, self.init)
         if self.class_bias is not None:
@@ -98,14 +102,14 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         bank = self.class_weight if self.dictionary is None else self.dictionary
         assert bank is not None
         alone = self.shared == "none"
-        if self.init == "identity":  # both terms together are I: the class term is 0 beside a shared one
+        if self.init == "identity":  # Gamma_y + Gamma = I: Gamma_y is 0 if there is a Gamma
             nn.init.zeros_(bank)
             scale = 1 / math.sqrt(bank.shape[0]) if self.assignment is not None and self.normalize_assignment else 1.0
             (bank if bank.dim() == 2 else bank.diagonal(dim1=1, dim2=2)).fill_(scale if alone else 0.0)
         elif self.coloring == "diagonal":
             nn.init.ones_(bank)
         else:
-            bound = math.sqrt(3 / (bank.shape[0] * self.num_features))  # uniform, of std 1 / sqrt(n d)
+            bound = math.sqrt(3 / (bank.shape[0] * self.num_features))  # uniform with standard deviation 1 / sqrt(n d)
             nn.init.uniform_(bank, -bound, bound)
         if self.assignment is not None:
             nn.init.xavier_uniform_(self.assignment)
@@ -113,42 +117,48 @@ class ConditionalWhiteningColoring(WhiteningLayer):
                 self.assignment.fill_(1 / self.assignment.shape[1])
 
     def coloring_slots(self, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Coloring matrices `(K, d, d)` or `(K, d)`, shifts `(K, d)`, and the index of each sample's slot.
+        """Coloring matrices `(K, d, d)` or `(K, d)`, shifts `(K, d)`, and the slot `(N,)` of each sample.
+
+        K is the number of classes or of samples, whichever is smaller. Slots are None if there is one per sample.
 
         Args:
             labels: indices `(N,)` within range, or weights of the classes `(N, n)`; None for all classes in order.
         """
         index = None
-        if labels is not None and not labels.is_floating_point() and self._slot_for_each_class(labels.shape[0]):
+        if labels is not None and not labels.is_floating_point() and self._has_slot_per_class(labels.shape[0]):
             labels, index = None, labels
-
-        def pick(table: Tensor) -> Tensor:
-            if labels is None:
-                return table
-            return mix(labels, table) if labels.is_floating_point() else table.index_select(0, labels)
-
-        if self.assignment is None or self.dictionary is None:
-            assert self.class_weight is not None
-            weight = pick(self.class_weight)
-        else:  # Eq. 6: Gamma_y = y^T A D
-            assignment = normalize(self.assignment, dim=1) if self.normalize_assignment else self.assignment
-            weight = mix(pick(assignment), self.dictionary)
-        if self.weight is not None:  # Eq. 5: Gamma_y x + beta_y + Gamma x + beta
-            weight = _sum_of_matrices(weight, self.weight)
-        shift = weight.new_zeros(weight.shape[:2]) if self.class_bias is None else pick(self.class_bias)
+        # Eq. 5: (Gamma_y + Gamma) x + beta_y + beta
+        matrices = self._class_matrices(labels)
+        if self.weight is not None:
+            matrices = _sum_of_matrices(matrices, self.weight)
+        class_bias = self.class_bias
+        shift = matrices.new_zeros(matrices.shape[:2]) if class_bias is None else _pick(class_bias, labels)
         if self.bias is not None:
             shift = shift + self.bias
-        return weight, shift, index
+        return matrices, shift, index
 
-    def _slot_for_each_class(self, samples: int) -> bool:
-        """Whether each class has a slot, or each sample: whichever are fewer."""
-        # An exported program is for any number of samples, so that it cannot ask how many there are.
+    def _class_matrices(self, labels: Tensor | None) -> Tensor:
+        """Gamma_y of cWC, one matrix per class, or of cWC_sa, a soft assignment to a dictionary."""
+        if self.dictionary is None:
+            assert self.class_weight is not None
+            return _pick(self.class_weight, labels)
+        # cWC_sa, Eq. 6: Gamma_y = y^T A D, a sum of the dictionary's matrices D with the weights in row y of A
+        return mix(_pick(self.soft_assignment(), labels), self.dictionary)
+
+    def soft_assignment(self) -> Tensor:
+        """A of cWC_sa, `(n, s)`: the weight of each dictionary matrix in the matrix of each class."""
+        assert self.assignment is not None
+        return normalize(self.assignment, dim=1) if self.normalize_assignment else self.assignment
+
+    def _has_slot_per_class(self, samples: int) -> bool:
+        """Whether there is a slot for each class, or for each sample: whichever are fewer."""
+        # The number of samples is unknown in an exported program, so that gets a slot for each sample.
         return not is_exporting() and self.classes <= samples
 
     def forward(self, x: Tensor, labels: Tensor, relu: bool = False) -> Tensor:
-        """The batch, colored by label; with `relu`, what is negative replaced by 0, at no cost on a GPU."""
-        if is_stand_in(x):
-            return as_one_node(self, x, labels, relu)
+        """Whitens a batch and colors it by label; `relu=True` also applies a ReLU, on a GPU within the same pass."""
+        if is_fx_proxy(x):
+            return as_fx_node(self, x, labels, relu)
         self._check_input(x)
         check_label_shape(labels, x.shape[0], self.classes)
         poison = None
@@ -175,13 +185,20 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         return ", ".join(parts)
 
 
+def _pick(table: Tensor, labels: Tensor | None) -> Tensor:
+    """Rows of a per-class table: by index `(N,)`, mixed by weights `(N, n)`, or all of them for None."""
+    if labels is None:
+        return table
+    return mix(labels, table) if labels.is_floating_point() else table.index_select(0, labels)
+
+
 def mix(weights: Tensor, table: Tensor) -> Tensor:
     """Weighted sums of a table's entries: `(N, K)` and `(K, ...)` -> `(N, ...)`."""
     return (weights.to(table.dtype) @ table.flatten(1)).view(-1, *table.shape[1:])
 
 
 def _sum_of_matrices(classes: Tensor, shared: Tensor) -> Tensor:
-    """Per-class and shared matrices, each full or diagonal -> per-class; diagonal only where both are."""
+    """Gamma_y + Gamma, each full or diagonal; the sum is diagonal only if both are."""
     if classes.dim() == 2 and shared.dim() == 2:
         classes = torch.diag_embed(classes)
     elif classes.dim() == 3 and shared.dim() == 1:
@@ -194,46 +211,50 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
 
     .. math:: z = (\Gamma_y + \Gamma)\, W (x - \mu) + \beta_y + \beta
 
-    Whitening takes all samples together, whatever their class. With a `dictionary` of s filters, the class matrices are
-    soft assignments to it, :math:`\Gamma_y = A_y D` (the paper's cWC_sa).
+    Whitening uses all samples of a batch together, whatever their class y. With a `dictionary` of s matrices D, each
+    class matrix is a soft assignment to the dictionary, :math:`\Gamma_y = A_y D`. This is the paper's cWC_sa.
+
+    Note:
+        The default `momentum` is 0.01; see `WhiteningColoring2d` for how to get exact running statistics.
 
     Args:
-        num_features: channels d.
+        num_features: number of channels d.
         classes: number of classes n.
         eps: the shrinkage, in [0, 1).
-        momentum: weight of a new batch in the running averages; None for the average over all batches.
-        dictionary: number of filters s in the dictionary; `"auto"` for :math:`\lceil\sqrt n\,\rceil`; None for a matrix
-            of its own for each class.
+        momentum: weight of a new batch in the running averages, in [0, 1]; None for the average over all batches.
+        dictionary: number of matrices s in the dictionary; `"auto"` for :math:`\lceil\sqrt n\,\rceil`; None for no
+            dictionary, that is a separate matrix for each class.
         whitening: see `WhiteningColoring2d`.
         coloring: the class matrices :math:`\Gamma_y`: `"full"` or `"diagonal"`.
-        shared: the class-agnostic :math:`\Gamma`: `"full"`, `"diagonal"` or `"none"`.
-        normalize_assignment: divides each row of A by its L2 norm, as the authors' code does.
-        class_bias: whether each class has a shift :math:`\beta_y`; the authors' soft assignment has none.
+        shared: the class-independent :math:`\Gamma`: `"full"`, `"diagonal"` or `"none"`.
+        normalize_assignment: divides each row of A by its L2 norm, as in the paper's code.
+        class_bias: whether each class has a shift :math:`\beta_y`; soft assignment in the paper's code has none.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
-        init: `"glorot"` (as the paper's authors) or `"identity"`, with which the layer starts as whitening alone.
-        track_running_stats: if False, evaluation uses the batch's statistics too.
+        init: initial coloring: `"glorot"` (as in the paper's code) or `"identity"` (whitening only).
+        track_running_stats: if False, the layer uses batch statistics in evaluation too.
         sync: shares batch statistics between the processes of `torch.distributed`.
-        process_group: which processes; all by default.
-        device: where parameters and buffers are made.
-        dtype: their type.
+        process_group: the processes that share statistics; None for all.
+        device: device of the parameters and buffers.
+        dtype: type of the parameters; statistics are in float32 or wider.
 
     Shape:
         Input `(N, d, H, W)` and integer labels `(N,)`, or weights of the classes `(N, n)`, which mix their colorings.
         Output like the input.
 
     Attributes:
-        class_weight: :math:`\Gamma_y`, `(n, d, d)` or `(n, d)`; None with a dictionary.
-        class_bias: :math:`\beta_y`, `(n, d)`; None without one.
-        dictionary: D, `(s, d, d)`.
-        assignment: A, `(n, s)`.
-        weight: :math:`\Gamma`, `(d, d)` or `(d,)`.
-        bias: :math:`\beta`, `(d,)`.
+        class_weight: :math:`\Gamma_y`, `(n, d, d)`, or `(n, d)` if diagonal; None with a dictionary.
+        class_bias: :math:`\beta_y`, `(n, d)`; None if `class_bias=False`.
+        dictionary: D, `(s, d, d)`; None without one.
+        assignment: A, `(n, s)`; None without a dictionary.
+        weight: :math:`\Gamma`, `(d, d)`, or `(d,)` if diagonal; None if `shared="none"`.
+        bias: :math:`\beta`, `(d,)`; None if `shared="none"`.
 
     Raises:
         TypeError: if the input is not floating-point, or the labels are neither integers nor weights.
-        ValueError: for another rank or channel count, fewer than two positions in training, or a label out of range
-            (on a GPU: at the layer's next call, the output until then being NaN).
+        ValueError: for an argument out of range, an input of another rank or channel count, fewer than two positions in
+            training, or a label out of range. On a GPU the error for a label comes at the layer's next call; the output
+            is NaN until then.
 
     Example:
         >>> import torch, wcgan
@@ -249,9 +270,14 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
 
 
 class ConditionalWhiteningColoring1d(ConditionalWhiteningColoring):
-    """Whitening and class-conditional coloring of features `(N, d)` or `(N, d, L)`.
+    r"""Whitening and class-conditional coloring of features or sequences.
 
-    Arguments and attributes are those of `ConditionalWhiteningColoring2d`.
+    .. math:: z = (\Gamma_y + \Gamma)\, W (x - \mu) + \beta_y + \beta
+
+    Arguments, attributes and errors are those of `ConditionalWhiteningColoring2d`.
+
+    Shape:
+        Input `(N, d)` or `(N, d, L)` and labels as for `ConditionalWhiteningColoring2d`. Output like the input.
 
     Example:
         >>> import torch, wcgan
@@ -260,6 +286,9 @@ class ConditionalWhiteningColoring1d(ConditionalWhiteningColoring):
         torch.Size([32, 16])
         >>> layer.dictionary.shape
         torch.Size([15, 16, 16])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 5 and 6.
     """
 
     _ranks = (2, 3)

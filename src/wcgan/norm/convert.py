@@ -1,4 +1,4 @@
-"""Batch normalisation -> whitening and coloring, in a network that is already there."""
+"""Replaces batch normalisation by whitening and coloring in an existing network."""
 
 import inspect
 import warnings
@@ -18,24 +18,28 @@ _LAYERS: dict[type, type[WhiteningColoring]] = {
     nn.SyncBatchNorm: WhiteningColoring2d,
 }
 _LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d)
-# timm's batch normalisation with an activation: a subclass, named here so that timm need not be imported.
+# timm's subclass with an activation, compared by name so that timm need not be imported.
 _WITH_ACTIVATION = "timm.layers.norm_act.BatchNormAct2d"
 
 
 def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) -> nn.Module:
-    """Swaps every `BatchNorm1d`, `BatchNorm2d` and `SyncBatchNorm` (taken to be 2d) for whitening and coloring.
+    r"""Replaces every `BatchNorm1d`, `BatchNorm2d` and `SyncBatchNorm` (taken as 2d) by whitening and coloring.
 
-    In evaluation the network's output stays what it was: the running variances become a diagonal running covariance and
-    the scales a diagonal coloring. From the next training batch on, both fill up.
+    .. math:: \gamma\, (x - \mu) / \sigma + \beta \quad\to\quad \Gamma\, W (x - \mu) + \beta, \qquad \Gamma =
+        \mathrm{diag}(\gamma),\; W = \mathrm{diag}(1 / \sigma)
+
+    The network's output in evaluation does not change: running variances become a diagonal running covariance, scales
+    a diagonal coloring. Training then fills in the other entries of both. Each layer keeps its momentum.
 
     Args:
-        model: changed in place; subclasses of the layers above are left alone, but for timm's `BatchNormAct2d`.
+        model: the network, changed in place. Subclasses of the layers above are not replaced, except timm's
+            `BatchNormAct2d`.
         eps: the shrinkage of the new layers.
         **options: further arguments of `WhiteningColoring2d`, such as `whitening`, `coloring` and `groups`.
 
     Returns:
-        The model; a new layer if the model itself is a batch normalisation, and a new wrapper with the same settings
-        if it is a `DistributedDataParallel`, for which all processes have to call this.
+        The model. If the model itself is a batch normalisation, the new layer. If it is a `DistributedDataParallel`, a
+        new wrapper with the same settings; all processes have to make this call.
 
     Raises:
         ValueError: for a lazy batch normalisation that has not seen a batch.
@@ -67,14 +71,14 @@ def _full_name(kind: type) -> str:
 
 
 def _wrap_anew(wrapped: DistributedDataParallel) -> DistributedDataParallel:
-    """With the same settings: gradients are shared of those parameters only that were there at the wrapping."""
-    known = inspect.signature(DistributedDataParallel).parameters.keys() - {"device_mesh"}  # of which it made a group
+    """A new wrapper with the same settings: the old one does not synchronise parameters added after wrapping."""
+    known = inspect.signature(DistributedDataParallel).parameters.keys() - {"device_mesh"}  # became the process group
     settings = {name: value for name, value in vars(wrapped).items() if name in known}
     return DistributedDataParallel(wrapped.module, bucket_cap_mb=wrapped.bucket_bytes_cap / 2**20, **settings)
 
 
 def replace_modules(model: nn.Module, replacements: dict[nn.Module, nn.Module]) -> nn.Module:
-    """Puts each replacement wherever its module stands, in place; returns the model, or what replaces it."""
+    """Replaces modules in place, wherever they occur; returns the model, or its own replacement."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child in replacements:
@@ -107,7 +111,7 @@ def _convert(
         layer.running_mean.copy_(source.running_mean)
         if source.num_batches_tracked is not None:
             layer.num_batches_tracked.copy_(source.num_batches_tracked)
-        # Such that whitening divides by the same variance as batch normalisation did: its own eps moves over.
+        # Whitening must divide by the same variance, so the batch normalisation's eps becomes part of it.
         variance = source.running_var + source.eps - eps
         covariance = layer._covariance
         if layer.whitening != "standardize":

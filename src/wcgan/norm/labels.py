@@ -1,9 +1,9 @@
-"""Class labels that are out of range: an error, never a device-side assert, a silent clamp or a wait for the GPU.
+"""Checks of class labels. A label out of range raises an error, with no device-side assert and no host sync.
 
-On the CPU the labels are looked at and a `ValueError` is raised at once. On a GPU, looking would stop the host until
-the device has caught up. There the labels are clamped for the look-up, and if any was out of range, a NaN is added to
-the whole batch's output and its statistics are not taken into the running ones. The offending value travels to the
-host behind the batch, and the layer's next call raises the `ValueError`.
+On the CPU, a `ValueError` is raised at once. On a GPU, reading the labels would make the host wait. There the labels
+are clamped for the look-up; if any was out of range, NaN is added to the output of the whole batch, and its statistics
+are left out of the running ones. The wrong label is copied to the host asynchronously, and the layer's next call raises
+the `ValueError`.
 """
 
 import torch
@@ -18,7 +18,7 @@ def _fake(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 @register("check_labels", fake=_fake)
 def check_labels(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Labels -> indices within range, and what to add to the output: 0, or NaN if a label was out of range (GPU)."""
+    """Labels -> indices within range, and a scalar to add to the output: 0, or NaN if a label is out of range (GPU)."""
     index = labels.to(torch.int64)
     wrong = (index < 0) | (index >= classes)
     if labels.device.type == "cpu" and wrong.any():
@@ -28,11 +28,12 @@ def check_labels(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 
 def out_of_range(label: int, classes: int) -> str:
+    """The error message for a label."""
     return f"label {label} is out of range: with {classes} classes, labels are 0 to {classes - 1}"
 
 
 def check_label_shape(labels: Tensor, samples: int, classes: int) -> None:
-    """Integer labels `(N,)`, or floating-point weights of the classes `(N, classes)`."""
+    """Raises an error unless labels are integers `(N,)`, or floating-point weights of the classes `(N, classes)`."""
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels must be a tensor, got {type(labels).__name__}")
     if labels.is_floating_point():
@@ -48,22 +49,23 @@ def check_label_shape(labels: Tensor, samples: int, classes: int) -> None:
 
 
 class LabelReport:
-    """The first out-of-range label seen on a GPU, on its way to the host.
+    """The first out-of-range label on a GPU, copied to the host asynchronously.
 
-    It is kept on the device until it was reported, so that it is not lost while the host runs ahead.
+    The device keeps the label until it is reported, so that it is not lost while the host runs ahead.
     """
 
     def __init__(self) -> None:
         self._device: Tensor | None = None  # (labels out of range, one of them)
-        self._host: Tensor | None = None  # the same, pinned, as of some moments ago
+        self._host: Tensor | None = None  # the same in pinned memory, some batches behind
 
     def raise_if_any(self, classes: int) -> None:
+        """Raises the error for an earlier batch, if its label has arrived."""
         if self._host is not None and self._host[0] > 0:
             label, self._host, self._device = int(self._host[1]), None, None
             raise ValueError(f"{out_of_range(label, classes)} (in an earlier batch, whose output was NaN)")
 
     def send(self, labels: Tensor, classes: int) -> None:
-        """Queues a copy to the host behind the work already queued; nobody waits for it."""
+        """Queues an asynchronous copy of the first out-of-range label to the host."""
         if torch.cuda.is_current_stream_capturing():
             return
         low, high = labels.aminmax()

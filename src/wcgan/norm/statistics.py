@@ -1,4 +1,4 @@
-"""Running statistics of a whole network: freeze them, measure them again, or keep those of several batches apart."""
+"""Running statistics of a whole network: re-estimate them, freeze them, or update them per sub-batch."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -12,41 +12,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from wcgan.norm._base import WhiteningLayer
 
 
-def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
-    """Keeps the running statistics of every layer of this library, in training too, as detection on few images needs.
-
-    A frozen layer uses its running statistics and leaves them alone, whatever `train()` is called with; its coloring
-    still learns. `requires_grad_(False)` on its parameters freezes that as well.
-
-    Args:
-        model: changed in place.
-        frozen: False undoes it.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: for a layer with `track_running_stats=False`, which has no statistics to keep.
-
-    Example:
-        >>> import torch, wcgan
-        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), wcgan.WhiteningColoring2d(8))
-        >>> wcgan.freeze_statistics(model).train()[1].training
-        False
-    """
-    layers = {name: m for name, m in model.named_modules() if isinstance(m, WhiteningLayer) and m.whitening != "none"}
-    for name, layer in layers.items():
-        if not layer.track_running_stats:
-            raise ValueError(f"{name or 'the model'} keeps no running statistics, so there is nothing to freeze")
-    if not layers:
-        warnings.warn("freeze_statistics found no whitening layer in the model", stacklevel=2)
-    training = model.training or any(m.training for m in model.modules() if m not in layers.values())
-    for layer in layers.values():
-        layer.frozen = frozen
-        layer.train(training)
-    return model
-
-
 @torch.no_grad()
 def update_statistics(
     loader: Iterable[Any],
@@ -54,19 +19,22 @@ def update_statistics(
     device: torch.device | str | None = None,
     forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> None:
-    """Replaces running statistics by averages over a data set: `torch.optim.swa_utils.update_bn` for this library too.
+    r"""Replaces the running statistics of a network by exact averages over a data set.
 
-    One pass in training mode, in which all batches weigh the same. Layers of this library are updated, and PyTorch's
-    batch normalisations. Frozen layers are left alone. Modes and momenta are restored.
+    .. math:: \mu_E = \frac1T \sum_{t=1}^T \mu_t, \qquad \Sigma_E = \frac1T \sum_{t=1}^T \hat\Sigma_t
+
+    Like `torch.optim.swa_utils.update_bn`, this runs all T batches through the model in training mode, each with
+    the same weight. It updates whitening layers and PyTorch's batch normalisations, except frozen ones, and restores
+    training modes and momenta afterwards.
 
     Args:
-        loader: batches. Where one is a list or tuple, its first entry is the input, as for `update_bn`.
-        model: changed in place.
-        device: where the input goes first; None leaves it where it is.
+        loader: iterable of batches. If a batch is a list or tuple, its first entry is the input, as for `update_bn`.
+        model: a layer or a network, changed in place.
+        device: the input is moved to this device first; None does not move it.
         forward: `forward(model, batch)` runs one batch, for models with several inputs; `device` is then unused.
 
     Raises:
-        ValueError: if the loader is empty: the statistics are then those of a new layer.
+        ValueError: if the loader is empty. The statistics are then reset to those of a new layer.
 
     Example:
         >>> import torch, wcgan
@@ -75,7 +43,7 @@ def update_statistics(
         >>> model[1].num_batches_tracked
         tensor(5)
 
-        A conditional layer takes labels:
+        A conditional layer needs labels:
 
         >>> layer = wcgan.ConditionalWhiteningColoring2d(8, classes=10)
         >>> batches = [(torch.randn(4, 8, 6, 6), torch.arange(4)) for _ in range(5)]
@@ -112,24 +80,59 @@ def update_statistics(
         for module, mode in modes.items():
             module.training = mode
         for layer in layers:
-            layer.train(layer.training)  # the inference matrix is made from the new statistics
+            layer.train(layer.training)  # recomputes the whitening matrix from the new statistics
     if not seen:
-        raise ValueError("the loader held no batch, so that the statistics are those of a new layer")
+        raise ValueError("the loader has no batches, so the statistics were reset to those of a new layer")
+
+
+def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
+    """Freezes the running statistics of every whitening layer, for fine-tuning with small batches.
+
+    A frozen layer stays in evaluation mode even if `train()` is called: it uses its running statistics and does not
+    update them. Its coloring is still trained; to freeze that too, call `requires_grad_(False)` on its parameters.
+
+    Args:
+        model: a layer or a network, changed in place.
+        frozen: False unfreezes.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: for a layer with `track_running_stats=False`, which has no statistics to freeze.
+
+    Example:
+        >>> import torch, wcgan
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), wcgan.WhiteningColoring2d(8))
+        >>> wcgan.freeze_statistics(model).train()[1].training
+        False
+    """
+    layers = {name: m for name, m in model.named_modules() if isinstance(m, WhiteningLayer) and m.whitening != "none"}
+    for name, layer in layers.items():
+        if not layer.track_running_stats:
+            raise ValueError(f"{name or 'the model'} has no running statistics to freeze: track_running_stats is False")
+    if not layers:
+        warnings.warn("freeze_statistics found no whitening layer in the model", stacklevel=2)
+    training = model.training or any(m.training for m in model.modules() if m not in layers.values())
+    for layer in layers.values():
+        layer.frozen = frozen
+        layer.train(training)
+    return model
 
 
 @contextmanager
 def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
-    """Within it, whitening layers in training mode take a batch as equal consecutive sub-batches.
+    """Context manager in which whitening layers in training mode treat a batch as equal consecutive sub-batches.
 
-    Each has statistics of its own, and the running ones are updated by one after the other: the result is that of a
-    call for each sub-batch, in one pass. Meant for batches that need no gradient.
+    Each sub-batch is whitened with its own statistics, and updates the running statistics in turn. The result is that
+    of one call per sub-batch, in one pass. Intended for batches that need no gradient.
 
     Args:
-        module: a layer, or a network with such layers.
-        parts: how many sub-batches a batch is; its size must be a multiple.
+        module: a layer or a network.
+        parts: number of sub-batches in a batch; must divide the batch size.
 
     Raises:
-        ValueError: for less than one; and, by the layers, for a batch that cannot be cut so.
+        ValueError: if `parts` is less than 1. The layers raise it for a batch size that `parts` does not divide.
 
     Example:
         >>> import torch, wcgan
@@ -138,7 +141,7 @@ def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
         ...     z = layer(torch.randn(16, 4))
     """
     if parts < 1:
-        raise ValueError(f"a batch is at least 1 sub-batch, got parts={parts}")
+        raise ValueError(f"parts must be at least 1, got {parts}")
     layers = [layer for layer in module.modules() if isinstance(layer, WhiteningLayer)]
     before = [layer.parts for layer in layers]
     for layer in layers:

@@ -1,4 +1,4 @@
-"""WC: whitening, then a learnt coloring."""
+"""WC: whitening, then a learnt coloring that is the same for all samples."""
 
 from collections.abc import Mapping
 
@@ -7,14 +7,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from wcgan.functional._operators import without_autocast
-from wcgan.norm._base import WhiteningLayer, as_one_node, is_stand_in
+from wcgan.norm._base import WhiteningLayer, as_fx_node, is_fx_proxy
 
 COLORINGS = ("full", "diagonal", "none")
 INITS = ("glorot", "identity")
 
 
 class WhiteningColoring(WhiteningLayer):
-    """What the 1d and the 2d layer share."""
+    """Base class of the 1d and the 2d layer. The public documentation is at `WhiteningColoring2d`."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -39,7 +39,7 @@ class WhiteningColoring(WhiteningLayer):
         check_choice("coloring", coloring, COLORINGS)
         check_choice("init", init, INITS)
         if coloring == whitening == "none":
-            raise ValueError("whitening='none' with coloring='none' leaves nothing to do")
+            raise ValueError("whitening='none' with coloring='none' would do nothing: choose at least one")
         super().__init__(
             num_features,
             eps,
@@ -64,7 +64,7 @@ class WhiteningColoring(WhiteningLayer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Statistics and coloring as at construction."""
+        """Resets the running statistics and the coloring to their initial values."""
         self.reset_running_stats()
         init_shared(self.weight, self.bias, self.init)
 
@@ -74,9 +74,9 @@ class WhiteningColoring(WhiteningLayer):
         return self.weight.unsqueeze(0), self.bias.unsqueeze(0), None
 
     def forward(self, x: Tensor, relu: bool = False) -> Tensor:
-        """The normalised batch; with `relu`, what is negative in it replaced by 0, at no cost on a GPU."""
-        if is_stand_in(x):
-            return as_one_node(self, x, relu)
+        """Whitens and colors a batch; `relu=True` also applies a ReLU, on a GPU within the same pass."""
+        if is_fx_proxy(x):
+            return as_fx_node(self, x, relu)
         self._check_input(x)
         with without_autocast(x.device):
             return self._normalize(x, *self.coloring_slots(), relu=relu)
@@ -86,6 +86,7 @@ class WhiteningColoring(WhiteningLayer):
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raises a ValueError that names the value and the allowed ones."""
     if value not in allowed:
         raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}")
 
@@ -96,7 +97,7 @@ def register_parameters(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> None:
-    """One parameter a name, uninitialised; None where there is no shape."""
+    """Registers one uninitialised parameter per name; None for a name without a shape."""
     for name, shape in shapes.items():
         parameter = None if shape is None else nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         module.register_parameter(name, parameter)
@@ -104,7 +105,7 @@ def register_parameters(
 
 @torch.no_grad()
 def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
-    """Full: glorot-uniform, or the identity. Diagonal: ones. Bias: zeros."""
+    """Initialises the class-independent coloring. Full: Glorot-uniform or identity. Diagonal: ones. Bias: zeros."""
     if weight is None or bias is None:
         return
     nn.init.zeros_(bias)
@@ -117,63 +118,75 @@ def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
 
 
 class WhiteningColoring2d(WhiteningColoring):
-    r"""Whitening and coloring of feature maps, in place of `torch.nn.BatchNorm2d`.
+    r"""Whitening and coloring of feature maps, a drop-in replacement for `torch.nn.BatchNorm2d`.
 
     .. math:: z = \Gamma\, W (x - \mu) + \beta, \qquad W^\top W = ((1-\epsilon)\hat\Sigma + \epsilon I)^{-1}
 
     In training, :math:`\mu` and :math:`\hat\Sigma` are the mean and covariance of the channels over the batch and all
-    positions; running averages of both are kept. In evaluation the averages take their place.
+    positions. The layer keeps running averages of both and uses them in evaluation.
+
+    Note:
+        The default `momentum` is 0.01, as in the paper's code, where `torch.nn.BatchNorm2d` has 0.1. After few batches
+        the running statistics are therefore still close to their initial values, mean 0 and covariance I. For exact
+        averages over all batches, set `momentum=None`, or call `wcgan.update_statistics` after training.
 
     Args:
-        num_features: channels d.
+        num_features: number of channels d.
         eps: the shrinkage :math:`\epsilon`, in [0, 1).
-        momentum: weight of a new batch in the running averages; None for the average over all batches.
-        whitening: `"cholesky"` (the paper's), `"zca"`, `"zca-decomposition"` (the same with another gradient, see
-            `covariance_to_whitening`), `"newton"`, `"standardize"` (batch normalisation's) or `"none"`.
-        coloring: `"full"` (:math:`\Gamma` is d x d), `"diagonal"` (batch normalisation's) or `"none"`.
+        momentum: weight of a new batch in the running averages, in [0, 1]; None for the average over all batches.
+        whitening: `"cholesky"` (as in the paper), `"zca"`, `"zca-decomposition"`, `"newton"`, `"standardize"` (as in
+            batch normalisation) or `"none"`; see `wcgan.functional.covariance_to_whitening`.
+        coloring: `"full"` (:math:`\Gamma` is a d x d matrix), `"diagonal"` (as in batch normalisation) or `"none"`.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
-        init: `"glorot"` (as the paper's authors) or `"identity"`, with which the layer starts as whitening alone.
-        track_running_stats: if False, evaluation uses the batch's statistics too.
+        init: initial :math:`\Gamma`: `"glorot"` (as in the paper's code) or `"identity"` (whitening only).
+        track_running_stats: if False, the layer uses batch statistics in evaluation too.
         sync: shares batch statistics between the processes of `torch.distributed`.
-        process_group: which processes; all by default.
-        device: where parameters and buffers are made.
-        dtype: their type.
+        process_group: the processes that share statistics; None for all.
+        device: device of the parameters and buffers.
+        dtype: type of the parameters; statistics are in float32 or wider.
 
     Shape:
         `(N, d, H, W)` -> the same, in the same memory format.
 
     Attributes:
-        weight: :math:`\Gamma`, `(d, d)` or `(d,)`.
-        bias: :math:`\beta`, `(d,)`.
+        weight: :math:`\Gamma`, `(d, d)`, or `(d,)` if diagonal; None without coloring.
+        bias: :math:`\beta`, `(d,)`; None without coloring.
         running_mean: `(d,)`.
-        running_covariance: `(d, d)`, not shrunk; `(groups, p, p)` with groups.
-        running_var: `(d,)`, in place of `running_covariance` for `"standardize"`.
-        num_batches_tracked: batches in the running averages.
-        num_retried: training batches whose covariance needed more shrinkage to be factorised.
-        num_nonfinite: training batches with NaN or Inf, kept out of the running averages.
+        running_covariance: `(d, d)`, or `(groups, d / groups, d / groups)` if groups > 1; not shrunk.
+        running_var: `(d,)`, replaces `running_covariance` if `whitening` is `"standardize"`.
+        num_batches_tracked: number of batches in the running averages.
+        num_retried: number of training batches whose covariance needed extra shrinkage to be factorised.
+        num_nonfinite: number of training batches with NaN or Inf; they are not in the running averages.
 
     Raises:
         TypeError: if the input is not a floating-point tensor.
-        ValueError: for another rank or channel count, or fewer than two positions where batch statistics are taken.
+        ValueError: for an argument out of range, an input of another rank or channel count, or fewer than two positions
+            if batch statistics are used.
 
     Example:
         >>> import torch, wcgan
         >>> layer = wcgan.WhiteningColoring2d(16)
         >>> layer(torch.randn(8, 16, 4, 4)).shape
         torch.Size([8, 16, 4, 4])
+        >>> batches = [torch.randn(8, 16, 4, 4) for _ in range(5)]
+        >>> wcgan.update_statistics(batches, layer)  # exact running statistics of these batches
+        >>> layer.num_batches_tracked
+        tensor(5)
 
     Reference:
-        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019.
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 2 and 3.
     """
 
     _ranks = (4,)
 
 
 class WhiteningColoring1d(WhiteningColoring):
-    """Whitening and coloring of features, in place of `torch.nn.BatchNorm1d`.
+    r"""Whitening and coloring of features or sequences, a drop-in replacement for `torch.nn.BatchNorm1d`.
 
-    Arguments and attributes are those of `WhiteningColoring2d`.
+    .. math:: z = \Gamma\, W (x - \mu) + \beta
+
+    Arguments, attributes and errors are those of `WhiteningColoring2d`.
 
     Shape:
         `(N, d)` or `(N, d, L)` -> the same.
@@ -182,6 +195,9 @@ class WhiteningColoring1d(WhiteningColoring):
         >>> import torch, wcgan
         >>> wcgan.WhiteningColoring1d(16)(torch.randn(32, 16)).shape
         torch.Size([32, 16])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 2 and 3.
     """
 
     _ranks = (2, 3)

@@ -1,4 +1,4 @@
-"""The seventeen normalisations of the paper and its peers, by name."""
+"""The seventeen normalisation layers of the paper and of related work, by name."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +10,14 @@ from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d
 
 @dataclass(frozen=True)
 class Variant:
-    """A choice of the two parts.
+    """A combination of whitening and coloring.
 
     Attributes:
-        whitening: the map in.
-        coloring: the map out; for a conditional variant, its class-specific term.
-        shared: a conditional variant's class-agnostic term; None for an unconditional variant.
-        soft: whether the class matrices are soft assignments to a dictionary.
-        group_size: the most channels that are whitened together; None for all.
+        whitening: the `whitening` argument of the layer.
+        coloring: the `coloring` argument of the layer; for a conditional variant, the class matrices.
+        shared: the `shared` argument of a conditional layer; None for an unconditional variant.
+        soft: whether the class matrices are soft assignments to a dictionary (`_sa`).
+        group_size: the largest number of channels that are whitened together; None for all.
     """
 
     whitening: str
@@ -28,6 +28,7 @@ class Variant:
 
     @property
     def conditional(self) -> bool:
+        """Whether the layer takes labels."""
         return self.shared is not None
 
 
@@ -53,23 +54,33 @@ VARIANTS = {
 
 
 def normalization(name: str, channels: int, classes: int | None = None, dim: int = 2, **options: Any) -> WhiteningLayer:
-    """A layer by its name in the paper.
+    """Builds a normalisation layer by its name in the paper.
 
     Args:
-        name: a key of `VARIANTS`.
-        channels: channels d of the input.
-        classes: number of classes, for the conditional variants (those whose name begins with c).
-        dim: 2 for feature maps `(N, d, H, W)`, 1 for `(N, d)` or `(N, d, L)`.
-        **options: further arguments of the layer, in place of the variant's own: `eps`, `momentum`, `groups`,
-            `dictionary`, `sync` and so on.
+        name: a key of `VARIANTS`, such as `"WC"`, `"cWC"`, `"cWC_sa"` or `"BN"`.
+        channels: number of channels d.
+        classes: number of classes, for conditional variants only (names that begin with c).
+        dim: 2 for feature maps, 1 for features or sequences.
+        **options: further arguments of the layer, such as `eps`, `momentum`, `groups`, `dictionary` or `sync`. They
+            override those of the variant.
+
+    Returns:
+        A `WhiteningColoring1d` or `WhiteningColoring2d`, or the conditional layer of the same dimension.
+
+    Shape:
+        `(N, d, H, W)` if `dim` is 2, `(N, d)` or `(N, d, L)` if it is 1.
 
     Raises:
-        ValueError: for an unknown name or dim, or classes missing or superfluous.
+        ValueError: for an unknown name or dim, fewer than one channel, missing `classes`, or `classes` for a variant
+            that is not conditional.
 
     Example:
         >>> import wcgan
         >>> wcgan.normalization("cWC_sa", 64, classes=100).dictionary.shape
         torch.Size([10, 64, 64])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019.
     """
     if name not in VARIANTS:
         raise ValueError(f"unknown normalization {name!r}; choose one of {', '.join(VARIANTS)}")
@@ -86,12 +97,12 @@ def normalization(name: str, channels: int, classes: int | None = None, dim: int
             raise ValueError(f"{name} does not depend on a class; leave out classes={classes}")
         return (WhiteningColoring1d if dim == 1 else WhiteningColoring2d)(channels, **{**choices, **options})
     if classes is None:
-        raise ValueError(f"{name} depends on the class; say how many there are with classes=")
+        raise ValueError(f"{name} depends on the class; give the number of classes with classes=")
     choices |= {"shared": variant.shared, "dictionary": "auto" if variant.soft else None}
     layer = ConditionalWhiteningColoring1d if dim == 1 else ConditionalWhiteningColoring2d
     return layer(channels, classes, **{**choices, **options})
 
 
 def _fewest_groups(channels: int, group_size: int) -> int:
-    """The fewest equal groups of at most `group_size` channels."""
+    """The smallest number of equal groups of at most `group_size` channels."""
     return next(g for g in range(1, channels + 1) if channels % g == 0 and channels // g <= group_size)

@@ -1,8 +1,15 @@
-"""Runs to tables and to one self-contained page: figures, curves, grids of samples."""
+"""Turn runs into tables and self-contained pages with scores, curves and samples."""
 
-from wcgan.report.page import write_report
+from wcgan.report.page import write_report, write_table
 from wcgan.report.read import read_runs
-from wcgan.report.terminal import runs_to_error, runs_to_rows, scores_to_rows
-from wcgan.report.write_table import write_table
+from wcgan.report.terminal import runs_to_error, runs_to_rows, scores_to_rows, split_columns
 
-__all__ = ["read_runs", "runs_to_error", "runs_to_rows", "scores_to_rows", "write_report", "write_table"]
+__all__ = [
+    "read_runs",
+    "runs_to_error",
+    "runs_to_rows",
+    "scores_to_rows",
+    "split_columns",
+    "write_report",
+    "write_table",
+]

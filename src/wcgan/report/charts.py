@@ -1,11 +1,13 @@
-"""Curves, with bands around them, as one inline SVG, in colours that the page's style sheet gives."""
+"""Draw a line chart as inline SVG; the style sheet in `html` has the colours."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from wcgan.report.html import Markup, join, tag
+from markupsafe import Markup
+
+from wcgan.report.html import join, tag
 from wcgan.report.numbers import number
 
 COLOURS = 8
@@ -13,43 +15,44 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3")
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 10, 40
 MOST_POINTS = 250
-MOST_DRAWN = 1e100  # distances between larger values need not be numbers
+MOST_DRAWN = 1e100  # the distance between larger values can overflow
 LOG_RATIO = 30
+NO_VALUES = "No finite value to draw."
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve: of a run, or the mean of several with what they span."""
+    """The curve of a run, or the mean of several runs with the band that they span."""
 
     label: str
     style: int
-    """Its number: it decides colour and dashes, the same in all charts."""
+    """Number that sets colour and dashes, the same in all charts."""
     points: tuple[Point, ...]
     """(iteration or time, value); a value that is not finite breaks the curve."""
     low: tuple[Point, ...] = ()
-    """The lower edge of the band, at the same places as the points; empty for none."""
+    """Lower edge of the band, at the same x as the points; empty for no band."""
     high: tuple[Point, ...] = ()
-    """Its upper edge."""
+    """Upper edge of the band."""
     thin: tuple[tuple[Point, ...], ...] = ()
-    """Single runs, where they are not part of the mean."""
+    """Curves of single runs, where they are not part of the mean."""
 
     @property
     def finite(self) -> list[Point]:
-        """All there is to draw."""
+        """All points that can be drawn."""
         every = (*self.points, *self.low, *self.high, *(point for curve in self.thin for point in curve))
         return [(x, y) for x, y in every if is_drawn(y)]
 
     @property
     def is_curve(self) -> bool:
-        """Whether it has more than one place on the axis: anything less is a number, not a chart."""
+        """Whether there is more than one point: a single one is a number, not a chart."""
         return max(map(len, (self.points, *self.thin)), default=0) > 1
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to pixels."""
+    """Maps values to pixels."""
 
     low: float
     high: float
@@ -63,10 +66,10 @@ class Axis:
 
 
 def series_to_svg(title: str, series: list[Series], over: str = "iterations") -> Markup:
-    """A chart with one curve per series; values over iterations, or over what is said."""
+    """A chart with one curve per series; `over` labels the x axis."""
     finite = [point for s in series for point in s.finite]
     if not finite:
-        return tag("p", "No finite value to draw.", class_="empty")
+        return tag("p", NO_VALUES, class_="empty")
     xs, ys = zip(*finite, strict=True)
     log = is_logarithmic(series)
     x_axis = Axis(0 if min(xs) >= 0 else min(xs), max(max(xs), 1), LEFT, WIDTH - RIGHT)
@@ -85,24 +88,24 @@ def series_to_svg(title: str, series: list[Series], over: str = "iterations") ->
 
 
 def is_logarithmic(series: list[Series]) -> bool:
-    """Whether the values span so much that a linear axis would hide the end of the curves."""
+    """Whether the values span so much that a linear axis would flatten the end of the curves."""
     ys = [y for s in series for _, y in s.finite]
     return bool(ys) and min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
 
 
 def swatch(style: int) -> Markup:
-    """A short piece of a run's line, for legends."""
+    """A short piece of a line, for legends."""
     line = tag("path", d="M1 6H25", **_stroke(style))
     return tag("svg", line, viewBox="0 0 26 12", class_="swatch", aria_hidden="true")
 
 
 def is_drawn(value: float) -> bool:
-    """Whether a value has a place on an axis."""
-    return abs(value) < MOST_DRAWN  # of NaN, this is false
+    """Whether a value can be drawn."""
+    return abs(value) < MOST_DRAWN  # False for NaN
 
 
 def thinned(points: tuple[Point, ...], most: int = MOST_POINTS) -> tuple[Point, ...]:
-    """At most so many points: each the mean of as many neighbours, and not finite if one of them is not."""
+    """At most `most` points, each the mean of its neighbours; it is not finite if one of them is not."""
     if len(points) <= most:
         return points
     size = math.ceil(len(points) / most)
@@ -111,7 +114,7 @@ def thinned(points: tuple[Point, ...], most: int = MOST_POINTS) -> tuple[Point, 
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round values between two others, as many as may be: 1, 2 or 5 times a power of ten apart.
+    """At most `most` round values between two others, 1, 2 or 5 times a power of ten apart.
 
     Example:
         >>> ticks(0, 1000), ticks(0.13, 0.42)
@@ -126,7 +129,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten, or the powers alone where those are many.
+    """1, 2 and 5 times powers of ten, or the powers alone if there are many.
 
     Example:
         >>> log_ticks(3, 120), log_ticks(1e-3, 1e5)
@@ -141,7 +144,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _padded(low: float, high: float, log: bool) -> tuple[float, float]:
-    """A little more than the values span, and something where they span nothing."""
+    """The range with a margin, which is never empty."""
     if log:
         margin = (high / low) ** 0.05
         return low / margin, high * margin
@@ -179,7 +182,7 @@ def _curve(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
 
 
 def _path(points: tuple[Point, ...], x_axis: Axis, y_axis: Axis) -> tuple[str, list[Point]]:
-    """A line through points, with a gap where one is not finite -> its description, and the points in pixels."""
+    """A line with a gap at each value that is not finite -> the path, and the points in pixels."""
     path, pen_down, drawn = [], False, []
     for x, y in points:
         if is_drawn(y):
@@ -190,7 +193,7 @@ def _path(points: tuple[Point, ...], x_axis: Axis, y_axis: Axis) -> tuple[str, l
 
 
 def _band(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
-    """From the lower edge to the upper one, in pieces where a value is not finite."""
+    """The area between the edges, split at values that are not finite."""
     pieces: list[list[tuple[float, float, float]]] = [[]]
     for (x, low), (_, high) in zip(thinned(series.low), thinned(series.high), strict=True):
         if math.isfinite(low) and math.isfinite(high):
@@ -205,12 +208,12 @@ def _band(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
 
 
 def _last(series: Series) -> float:
-    """Where it ends: a single run may go on after the others."""
+    """The last value: a single run may continue after the others."""
     return max((series.points[-1], *(curve[-1] for curve in series.thin)), key=lambda point: point[0])[1]
 
 
 def _stroke(style: int, kind: str = "line") -> dict[str, str | None]:
-    """Colour and dashes change together, so that a run is known without its colour too."""
+    """Colour and dashes change together, so that curves can be told apart without colour."""
     dash = DASHES[(style + style // COLOURS) % len(DASHES)]
     return {"class_": f"{kind} c{style % COLOURS}", "stroke_dasharray": dash or None}
 
@@ -220,7 +223,7 @@ def _dot(style: int) -> str:
 
 
 def _short(value: float) -> str:
-    """A tick's label: 20000 -> 20k.
+    """Label of a tick: 20000 -> 20k.
 
     Example:
         >>> [_short(v) for v in (0, 0.25, -1.5, 1500, 20_000, 3e6)]

@@ -1,4 +1,4 @@
-"""From the records of runs to charts: over iterations and over wall-clock time, with bands over seeds."""
+"""Charts of runs over iterations and wall-clock time, with bands over seeds: on a page, and as one SVG file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from wcgan.report.charts import HEIGHT, MOST_DRAWN, WIDTH, Series, is_logarithmic, series_to_svg, swatch
-from wcgan.report.compare import Score, figure_to_text, runs_to_scores, score_to_label
-from wcgan.report.html import CHART, Markup, direction, direction_to_words, empty, join, tag
-from wcgan.report.numbers import is_number, number
+from markupsafe import Markup
+
+from wcgan.report.charts import HEIGHT, MOST_DRAWN, NO_VALUES, WIDTH, Series, is_logarithmic, series_to_svg, swatch
+from wcgan.report.html import CHART, direction, direction_to_words, empty, join, tag
+from wcgan.report.numbers import is_number, number, score_to_text
 from wcgan.report.paper_comparison import Results, label_of
 from wcgan.report.read import Record, RunRecord
+from wcgan.report.scores import Score, runs_to_scores, score_to_label
 from wcgan.report.seed_groups import Group
 
 Curve = dict[int, float]
@@ -20,32 +22,36 @@ Curve = dict[int, float]
 
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
 BANDS = (
-    "A line is the mean over the seeds of one config, and its band reaches from their lowest value to their highest, "
-    "where all of them have one; a thin line goes on with a single seed. Over time, a mean stands at the seeds' "
-    "mean time."
+    "A line is the mean over the seeds of one config. Its band spans their lowest to highest value where all seeds "
+    "have one; after that, thin lines are single seeds. Over time, a mean is drawn at the mean time of the seeds."
 )
 SWITCH = join(
     [
-        tag("h2", "Curves over"),
+        tag("h2", "Curves"),
         tag("input", type="radio", name="over", id="over-iterations", checked=""),
-        tag("label", "iterations", for_="over-iterations"),
+        tag("label", "over iterations", for_="over-iterations"),
         tag("input", type="radio", name="over", id="over-time"),
-        tag("label", "wall-clock time", for_="over-time"),
+        tag("label", "over wall-clock time", for_="over-time"),
     ]
 )
+NO_SCORES = "No run has been evaluated yet."
+# Lengths in an SVG file.
+GAP, LINE = 16, 24
+TOP = GAP + 2 * LINE  # of a chart, below its title and a note
+LETTER = 8  # most that a letter of the legend is wide
 
 
 def groups_to_curves(groups: Sequence[Group]) -> Markup:
-    """The sections of scores, losses and conditioning, under one switch from iterations to time."""
+    """The sections on scores, losses and conditioning, below a switch between iterations and time."""
     runs = [run for group in groups for run in group.runs]
     several = any(len(group.runs) > 1 for group in groups)
     return join(
         [
-            SWITCH if any(_has_time(run) for run in runs) else "",
+            SWITCH if any(_has_times(run) for run in runs) else "",
             tag("p", BANDS, class_="note soft") if several else "",
             _scores(groups, runs),
             _values(groups, "Losses", "loss/", lambda run: (*run.training, *run.evaluations))
-            or empty("Losses", "No iteration has been written down yet."),
+            or empty("Losses", "No losses have been logged yet."),
             _values(groups, "Error on the training images", "error/", lambda run: run.training),
             _values(groups, "Conditioning of the generator", "condition", lambda run: run.conditioning),
         ]
@@ -53,13 +59,13 @@ def groups_to_curves(groups: Sequence[Group]) -> Markup:
 
 
 def curves_to_series(label: str, style: int, curves: Sequence[Curve], place: Callable[[int, int], float]) -> Series:
-    """One curve as it is; of several, mean and span where all have a value, and what each has after that.
+    """One curve as it is, or the mean and span of several where all have a value, and single curves after that.
 
     Args:
-        label: in the legend.
-        style: of the line.
-        curves: one for each seed.
-        place: (number of the curve, iteration) -> where on the axis.
+        label: text in the legend.
+        style: number of the line style.
+        curves: one per seed.
+        place: (index of the curve, iteration) -> x.
     """
     common = sorted(set.intersection(*map(set, curves)))
     count = len(curves)
@@ -80,7 +86,7 @@ def curves_to_series(label: str, style: int, curves: Sequence[Curve], place: Cal
 
 
 def groups_to_series(groups: Sequence[Group], curves: Sequence[Sequence[Curve]]) -> list[Series]:
-    """Over iterations, those of the groups that have values; `curves` are those of each group's seeds."""
+    """A series over iterations per group that has values; `curves` has a curve per seed of each group."""
     return [
         curves_to_series(group.name, style, own, lambda _, iteration: iteration)
         for style, (group, own) in enumerate(zip(groups, curves, strict=True))
@@ -89,18 +95,18 @@ def groups_to_series(groups: Sequence[Group], curves: Sequence[Sequence[Curve]])
 
 
 def series_to_numbers(name: str, series: Sequence[Series]) -> list[tuple[int, str]]:
-    """Style and text of every value, for series that are no curves.
+    """Style and text of every value, for series too short to draw.
 
     Example:
         >>> series_to_numbers("FID", [Series("WC", 0, ((1000, 17.25),))])
         [(0, 'WC: 17.25 at 1,000')]
     """
     values = [(s, point) for s in series for point in (*s.points, *(p for curve in s.thin for p in curve))]
-    return [(s.style, f"{s.label}: {figure_to_text(name, y)} at {number(x)}") for s, (x, y) in values]
+    return [(s.style, f"{s.label}: {score_to_text(name, y)} at {number(x)}") for s, (x, y) in values]
 
 
 def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
-    """How many seconds a run had trained by some iterations, between the lines that say so; none after the last."""
+    """Training time in seconds at some iterations, interpolated between log lines; none after the last line."""
     marks = [(0, 0.0), *((r["iteration"], r["seconds"]) for r in run.training if _is_time(r.get("seconds")))]
     times = {}
     for iteration in iterations:
@@ -112,14 +118,14 @@ def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
 
 
 def scores_to_draw(runs: Sequence[RunRecord]) -> list[Score]:
-    """Scores with a curve. A protocol that was measured at the end alone has none; its score's other protocols have."""
+    """Scores with a curve. A protocol used only at the end is left out if the same score has a curve under another."""
     scores = runs_to_scores(runs)
     longest = {score: max(len(score_to_curve(score, run)) for run in runs) for score in scores}
     return [s for s in scores if longest[s] > 1 or all(longest[o] <= 1 for o in scores if o.name == s.name)]
 
 
 def score_to_curve(score: Score, run: RunRecord) -> Curve:
-    """What it was at each evaluation that has it."""
+    """The values of a score over a run."""
     found = ((record["iteration"], score.of(record)) for record in run.evaluations)
     return {iteration: float(value) for iteration, value in found if value is not None}
 
@@ -127,7 +133,7 @@ def score_to_curve(score: Score, run: RunRecord) -> Curve:
 def _scores(groups: Sequence[Group], runs: Sequence[RunRecord]) -> Markup:
     drawn = scores_to_draw(runs)
     if not drawn:
-        return empty("Scores", "No run has been evaluated yet.")
+        return empty("Scores", NO_SCORES)
     charts = [
         _chart(score_to_label(score, drawn), score.name, groups, partial(score_to_curve, score)) for score in drawn
     ]
@@ -137,7 +143,7 @@ def _scores(groups: Sequence[Group], runs: Sequence[RunRecord]) -> Markup:
 def _values(
     groups: Sequence[Group], title: str, prefix: str, records_of: Callable[[RunRecord], Sequence[Record]]
 ) -> Markup:
-    """A chart for every number of the records whose name begins so; nothing where there is none."""
+    """A section with a chart for every logged number with this prefix; empty if there is none."""
     runs = [run for group in groups for run in group.runs]
     numbers = (key for run in runs for r in records_of(run) for key, value in r.items() if is_number(value))
     keys = dict.fromkeys(key for key in numbers if key.startswith(prefix))
@@ -160,7 +166,7 @@ def _chart(title: str, key: str, groups: Sequence[Group], curve_of: Callable[[Ru
 
 
 def _over_time(title: str, groups: Sequence[Group], curves: Sequence[Sequence[Curve]]) -> Markup:
-    """The same curves, as far as their times are known."""
+    """The same curves over time, as far as times are known."""
     times = [
         [times_of(run, curve) for run, curve in zip(g.runs, own, strict=True)]
         for g, own in zip(groups, curves, strict=True)
@@ -189,7 +195,7 @@ def _time_of(times: Sequence[dict[int, float]], unit: int, seed: int, iteration:
 
 
 def _title(key: str) -> str:
-    """The name of a chart.
+    """Title of a chart.
 
     Example:
         >>> _title("loss/generator"), _title("error/training"), _title("condition/median")
@@ -201,7 +207,7 @@ def _title(key: str) -> str:
     return f"{kind.capitalize()}: {name.replace('_', ' ')}"
 
 
-def _has_time(run: RunRecord) -> bool:
+def _has_times(run: RunRecord) -> bool:
     return any(_is_time(record.get("seconds")) for record in run.training)
 
 
@@ -209,14 +215,8 @@ def _is_time(seconds: object) -> bool:
     return is_number(seconds) and 0 <= seconds < MOST_DRAWN
 
 
-GAP, LINE = 16, 24
-TOP = GAP + 2 * LINE  # of a chart, under its name and a note
-LETTER = 8  # the width that one may need in the legend
-NONE = "No run has been evaluated yet."
-
-
 def results_to_figure(results: Results) -> str:
-    """The paper's scores over iterations, a chart each; all that have curves, where none of the paper's has."""
+    """An SVG file with a chart over iterations for each of the paper's scores, or for all scores if it has none."""
     scores = _drawn_scores(results)
     names = {column.score: column.label for column in results.columns if column.iteration is None}
     charts = [(names.get(s) or label_of(s, scores), s, _series(results, s)) for s in scores]
@@ -227,7 +227,7 @@ def results_to_figure(results: Results) -> str:
     curved = any(series.is_curve for _, _, own in charts for series in own)
     lines = max((len(series_to_numbers(score.name, own)) for _, score, own in charts), default=0)
     end = TOP + (HEIGHT if curved else LINE * lines) if charts else GAP
-    drawn = {series.label: series.style for _, _, own in charts for series in own if curved}  # numbers have names
+    drawn = {series.label: series.style for _, _, own in charts for series in own if curved}  # numbers have labels
     styles = {row.preset: drawn[row.preset] for row in results.rows if row.preset in drawn}
     room = 34 + LETTER * max(map(len, styles), default=0) + GAP
     width = max(width, GAP + room)
@@ -240,7 +240,7 @@ def results_to_figure(results: Results) -> str:
                 tag("title", results.title),
                 tag("style", CHART),
                 tag("rect", width="100%", height="100%", class_="paper"),
-                *(panels or [tag("text", NONE, x=GAP, y=LINE)]),
+                *(panels or [tag("text", NO_SCORES, x=GAP, y=LINE)]),
                 legend,
                 xmlns="http://www.w3.org/2000/svg",
                 viewBox=f"0 0 {width} {height}",
@@ -254,7 +254,7 @@ def results_to_figure(results: Results) -> str:
 
 
 def _drawn_scores(results: Results) -> list[Score]:
-    """Those of the paper that were measured, else all."""
+    """The paper's scores that were measured, else all scores."""
     found = scores_to_draw([run for row in results.rows for run in row.runs])
     of_paper = {column.score for column in results.columns if column.paper}
     return [score for score in found if score in of_paper] or found
@@ -269,7 +269,7 @@ def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup
     note = direction_to_words(score.name).strip() + (" (log scale)" if is_logarithmic(list(series)) else "")
     texts = [tag("text", title, x=x, y=LINE, class_="title"), tag("text", note, x=x, y=2 * LINE - 4, class_="note")]
     if not any(each.finite for each in series):
-        return join([*texts, tag("text", "No finite value to draw.", x=x, y=TOP + LINE)])
+        return join([*texts, tag("text", NO_VALUES, x=x, y=TOP + LINE)])
     if not any(each.is_curve for each in series):
         numbers = series_to_numbers(score.name, series)
         step = min(LINE, HEIGHT // len(numbers))
@@ -279,7 +279,7 @@ def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup
 
 
 def _legend(styles: dict[str, int], room: int, width: int, top: int) -> tuple[Markup, int]:
-    """An entry for each row that is drawn, as many beside one another as there is room for -> it, and where it ends."""
+    """An entry per row of the table, in as many columns as fit -> the legend, and the y where it ends."""
     columns = max(1, (width - GAP) // room)
     parts = []
     for place, (label, style) in enumerate(styles.items()):

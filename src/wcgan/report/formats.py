@@ -1,18 +1,18 @@
-"""A table of results as Markdown, CSV and LaTeX."""
+"""Tables as Markdown, CSV and LaTeX: of any rows, and of results beside the paper's."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wcgan.report.html import DASH
-from wcgan.report.numbers import is_number
+from wcgan.report.numbers import DASH, is_number
 from wcgan.report.paper_comparison import Entry, Results, TableRow
 
 Head = tuple[str, tuple[str, ...]]
-"""A column's name, and the names of those below it."""
+"""Head of a column, and its subheads."""
 
 CSV_HEADS = (
     *("table", "row", "measure", "score", "protocol", "paper", "paper_std", "best", "best_std", "best_iteration"),
@@ -30,7 +30,7 @@ _LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "|": r"\textbar{}",
     '"': "''",
     "`": r"\textasciigrave{}",
-    # After the end of a row these would be part of its command.
+    # At the start of a row, LaTeX would read these as options of the row before.
     "[": "{[}",
     "*": "{*}",
     "\u00b1": r"$\pm$",
@@ -41,14 +41,41 @@ _LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
 }
 
 
+def rows_to_markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
+    """The lines of a Markdown table; cells are Markdown, and the columns named in `right` are right-aligned.
+
+    Example:
+        >>> print(*rows_to_markdown(("run", "FID"), [("`WC`", "17.2")], right=("FID",)), sep="\\n")
+        | run | FID |
+        | --- | ---: |
+        | `WC` | 17.2 |
+    """
+    sides = ["---:" if head in right else "---" for head in heads]
+    return [f"| {' | '.join(line)} |" for line in (heads, sides, *rows)]
+
+
+def rows_to_csv(heads: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Rows as CSV, with an empty field for None.
+
+    Example:
+        >>> rows_to_csv(("run", "FID"), [{"run": "WC, 2", "FID": None}])
+        'run,FID\\n"WC, 2",\\n'
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
 def results_to_heads(results: Results) -> list[Head]:
-    """The columns' heads: each with the names of those below it, where it has several."""
+    """The heads of all columns, with their subheads."""
     scores: list[Head] = [(column.label, column.names) for column in results.columns]
     return [("Row", ()), *scores, *((name, ()) for name in results.facts)]
 
 
-def row_to_cells(row: TableRow, results: Results) -> list[str]:
-    """A row's cells as text, one for each head or name below it."""
+def row_to_cells(row: TableRow) -> list[str]:
+    """The cells of a row as text, one per head or subhead."""
     name = f"{row.preset} (quoted)" if row.quoted else row.preset
     return [name, *(text for entry in row.entries for text in entry.cells), *row.facts.values()]
 
@@ -59,16 +86,15 @@ class Part:
 
     heads: list[Head]
     rows: list[list[str]]
-    """One cell for each head, or for each name below it; the first is the row's name."""
+    """One cell per head or subhead; the first is the name of the row."""
 
 
 def results_to_parts(results: Results) -> tuple[Part, Part]:
-    """The figures beside the paper's, also where all rows have been, and what else was measured with what it took.
+    """Split a table that would be too wide: figures beside the paper's, then other scores and what the runs took.
 
-    Together they are too wide. Where the paper has no figure, the first part has all that was measured. The second has
-    only rows with runs.
+    If the paper has no figures, the first part has all scores. The second part has only rows with runs.
     """
-    heads, cells = results_to_heads(results), [row_to_cells(row, results) for row in results.rows]
+    heads, cells = results_to_heads(results), [row_to_cells(row) for row in results.rows]
     ran = [row for row, source in zip(cells, results.rows, strict=True) if source.runs]
     beside = sum(bool(column.paper) or column.iteration is not None for column in results.columns)
     last = 1 + (beside or len(results.columns))
@@ -80,29 +106,24 @@ def results_to_parts(results: Results) -> tuple[Part, Part]:
 
 
 def results_to_markdown(results: Results) -> str:
-    """A heading, the table, and what is to be said of it."""
+    """A heading, the table and its notes."""
     heads = [f"{label} {name}".strip() for label, names in results_to_heads(results) for name in (names or ("",))]
-    sides = ["---" if head in ("Row", "Protocol", "Hardware", "Commit") else "---:" for head in heads]
-    lines = [heads, *(row_to_cells(row, results) for row in results.rows)]
-    first, *rest = ["| " + " | ".join(map(to_markdown, line)) + " |" for line in lines]
+    right = [to_markdown(head) for head in heads if head not in ("Row", "Protocol", "Hardware", "Commit")]
+    rows = [[*map(to_markdown, row_to_cells(row))] for row in results.rows]
+    table = rows_to_markdown([*map(to_markdown, heads)], rows, right)
     notes = [f"- {to_markdown(sentence)}" for sentence in results.sentences]
-    table = [first, f"| {' | '.join(sides)} |", *rest]
     return "\n".join([f"# {to_markdown(results.title)}", "", *table, "", *notes, ""])
 
 
 def results_to_csv(results: Results) -> str:
-    """A line for each row and measure: plain numbers, an empty field where there is none."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_HEADS, lineterminator="\n")
-    writer.writeheader()
-    for row in results.rows:
-        for entry in row.entries:
-            writer.writerow(_entry_to_fields(results, row, entry))
-    return text.getvalue()
+    """A line per row and measure, with plain numbers."""
+    return rows_to_csv(
+        CSV_HEADS, (_entry_to_fields(results, row, entry) for row in results.rows for entry in row.entries)
+    )
 
 
 def results_to_latex(results: Results) -> str:
-    """Two `booktabs` tables across the page, figures and what the runs took, with the notes below them."""
+    """Two full-width `booktabs` tables, the figures and what the runs took, with the notes below."""
     figures, facts = results_to_parts(results)
     caption = f"{results.name} (the paper's {results.place.lower()})" if results.place else results.name
     lines = [
@@ -144,7 +165,7 @@ def _tabular(part: Part) -> list[str]:
 
 
 def to_markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line.
+    """Escape text for Markdown, on one line.
 
     Example:
         >>> to_markdown("cWC_sa | <b>")
@@ -154,7 +175,7 @@ def to_markdown(text: str) -> str:
 
 
 def to_latex(text: str) -> str:
-    """Text that LaTeX prints as it is.
+    """Escape text for LaTeX, on one line.
 
     Example:
         >>> to_latex("cWC_sa: 50% ± 1")

@@ -1,37 +1,35 @@
-"""HTML by construction: whatever is not markup already is escaped on its way in."""
+"""Build HTML and SVG from Python, with everything escaped that is not markup already; the style sheet of all pages."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 
-from wcgan.report.compare import is_lower_better
+from markupsafe import Markup, escape
 
+from wcgan.report.numbers import DASH
+from wcgan.report.scores import is_lower_better
+
+MOST_OPEN = 12
+"""Rows of a table that is shown without unfolding it."""
 _VOID = {"img", "input", "meta", "wbr"}
-# Neither HTML nor SVG may hold these, escaped or not.
+# Not allowed in HTML or SVG, escaped or not.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-
-
-class Markup(str):
-    """A string that is HTML already."""
-
-    __slots__ = ()
 
 
 def text(value: object) -> Markup:
     """A value as HTML: markup as it is, anything else escaped."""
-    return value if isinstance(value, Markup) else Markup(html.escape(_CONTROL.sub("\ufffd", str(value))))
+    return value if isinstance(value, Markup) else escape(_CONTROL.sub("\ufffd", str(value)))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element. Attributes that are None are left out; `class_` is written class, and `text_anchor` text-anchor.
+    """An element. None leaves an attribute out; `class_` is written class, and `text_anchor` text-anchor.
 
     Example:
-        >>> tag("p", "a < b", class_="note")
-        '<p class="note">a &lt; b</p>'
-        >>> tag("p", tag("b", "bold"))
-        '<p><b>bold</b></p>'
+        >>> print(tag("p", "a < b", class_="note"))
+        <p class="note">a &lt; b</p>
+        >>> print(tag("p", tag("b", "bold")))
+        <p><b>bold</b></p>
     """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
@@ -47,14 +45,14 @@ def join(parts: Iterable[object]) -> Markup:
     """Several values as one piece of HTML.
 
     Example:
-        >>> join(["a", tag("b", "c"), "<"])
-        'a<b>c</b>&lt;'
+        >>> print(join(["a", tag("b", "c"), "<"]))
+        a<b>c</b>&lt;
     """
-    return Markup("".join(text(part) for part in parts))
+    return Markup("").join(map(text, parts))
 
 
 def document(title: str, head: Markup, body: Markup) -> str:
-    """A whole page, for screens of any size, light or dark as the reader's system is.
+    """A whole page for screens of any size, light or dark as the reader's system is set.
 
     Example:
         >>> document("Runs", tag("style", "p {}"), tag("body", tag("p", "none"))).splitlines()[0]
@@ -71,29 +69,42 @@ def document(title: str, head: Markup, body: Markup) -> str:
     return f"<!doctype html>\n{tag('html', header, body, lang='en')}\n"
 
 
-DASH = "\u2013"
-MOST_OPEN = 12  # rows of a table
-
-
-def cell(label: str, value: str, kind: str | None = None, more: str = "") -> Markup:
-    """A cell, with a second line if there is more to say, that carries its column's name for narrow screens."""
-    return tag("td", tag("span", value, tag("small", more) if more else ""), data_label=label, class_=kind)
+def table(heads: Sequence[Markup], rows: Sequence[Markup], kind: str) -> Markup:
+    """A table that scrolls sideways on its own, and stacks its cells on narrow screens; `kind` is its CSS class."""
+    body = tag("table", tag("thead", *heads), tag("tbody", *rows), class_=f"{kind} stack")
+    return tag("div", body, class_="scroll", tabindex="0")
 
 
 def head(name: str, kind: str | None = None, **attributes: object) -> Markup:
-    """A column's name, which may break before its bracket."""
+    """A column head, which can break before a bracket."""
     word, bracket, rest = name.partition("(")
     breakable = join([word, tag("wbr") if bracket else "", bracket, rest])
     return tag("th", breakable, arrow(name), scope="col", class_=kind or None, **attributes)
 
 
+def cell(label: str, value: str, kind: str | None = None, more: str = "") -> Markup:
+    """A table cell with an optional second line. Narrow screens show its label, and leave out missing values."""
+    kinds = " ".join(filter(None, (kind, "missing" if value == DASH and not more else None)))
+    return tag("td", tag("span", value, tag("small", more) if more else ""), data_label=label, class_=kinds or None)
+
+
+def folded(content: Markup, count: int, what: str) -> Markup:
+    """A table, folded away if it has more than `MOST_OPEN` rows."""
+    return content if count <= MOST_OPEN else tag("details", tag("summary", f"{count} {what}"), content)
+
+
+def empty(title: str, sentence: str) -> Markup:
+    """A section with a sentence in place of its content."""
+    return join([tag("h2", title), tag("p", sentence, class_="empty")])
+
+
 def arrow(name: str) -> str:
-    """Which way a score improves, in one sign."""
+    """An arrow towards better values of a score; empty if unknown."""
     return {True: "\u00a0\u2193", False: "\u00a0\u2191", None: ""}[is_lower_better(name)]
 
 
 def direction_to_words(name: str) -> str:
-    """Which way a score improves; empty where that is not known.
+    """Which values of a score are better; empty if unknown.
 
     Example:
         >>> direction_to_words("FID").strip()
@@ -104,28 +115,12 @@ def direction_to_words(name: str) -> str:
 
 
 def direction(name: str) -> Markup:
-    """The same for a page."""
+    """`direction_to_words` as an element, or nothing."""
     words = direction_to_words(name)
     return tag("span", words, class_="direction soft") if words else Markup()
 
 
-def table(heads: Sequence[Markup], rows: Sequence[Markup], kind: str) -> Markup:
-    """A table under one or more rows of heads, which scrolls by itself and stacks its cells on narrow screens."""
-    body = tag("table", tag("thead", *heads), tag("tbody", *rows), class_=f"{kind} stack")
-    return tag("div", body, class_="scroll", tabindex="0")
-
-
-def folded(content: Markup, count: int, what: str) -> Markup:
-    """A table as it is, or folded away where it is long."""
-    return content if count <= MOST_OPEN else tag("details", tag("summary", f"{count} {what}"), content)
-
-
-def empty(title: str, sentence: str) -> Markup:
-    """A section that has nothing to show, and says so."""
-    return join([tag("h2", title), tag("p", sentence, class_="empty")])
-
-
-# Each run's colour on light and on dark paper: eight hues that stay apart for colour-blind eyes, at 3:1 or more.
+# The colours of curves on light and on dark pages: eight hues that colour-blind readers can tell apart, at 4.5:1.
 _LIGHT = ("#0064b0", "#c04a00", "#00785a", "#a8357d", "#7a5c00", "#5a49c8", "#b3212e", "#4d5b66")
 _DARK = ("#6cb8ff", "#ff9d5c", "#4fd1a8", "#f08cc8", "#e0c04a", "#a79bff", "#ff8589", "#aebbc6")
 _NAMES = ("paper", "ink", "soft", "line", "panel", "mark", *(f"c{number}" for number in range(len(_LIGHT))))
@@ -138,7 +133,7 @@ def _variables(colours: dict[str, str]) -> str:
 
 
 def _literal(rules: str, colours: dict[str, str]) -> str:
-    """Rules with colours in place of their names, which not every program that shows an SVG knows."""
+    """Rules with literal colours: not every program that shows an SVG supports CSS variables."""
     return re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]], rules)
 
 
@@ -170,7 +165,7 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue"
 CHART = Markup(
     f"{_literal(_ALONE, _ON_LIGHT)}\n@media (prefers-color-scheme: dark) {{ {_literal(_ALONE, _ON_DARK)} }}\n"
 )
-"""For an SVG that stands alone."""
+"""Style sheet of an SVG file."""
 
 SHEET = Markup(
     _PAPER
@@ -233,6 +228,7 @@ pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consol
   .stack th, .stack td, .stack td.number { display: flex; justify-content: space-between; gap: 1rem; max-width: none;
     text-align: right; white-space: normal; padding: .25rem 0; border: 0; }
   .stack tbody th { justify-content: flex-start; align-items: center; gap: 0; text-align: left; }
+  .stack td.missing { display: none; }
   .stack td > span { min-width: 0; overflow-wrap: anywhere; }
   .stack.differences td { display: block; text-align: left; }
   .stack.differences td::before { content: none; }
@@ -247,3 +243,4 @@ pre { overflow-x: auto; font: .85rem/1.45 ui-monospace, "SF Mono", Menlo, Consol
 @media (max-width: 500px) { body { padding: 1rem 1rem 3rem; } .chart text { font-size: 15px; } }
 """
 )
+"""Style sheet of a page."""

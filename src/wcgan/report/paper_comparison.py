@@ -1,65 +1,136 @@
-"""A table of the paper as rows and columns: its figures, those of runs, and what the runs took."""
+"""A table of the paper with our results beside it: columns, rows, and the notes below."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wcgan.evaluate.protocol import PROTOCOLS
 from wcgan.paper.tables import MEASURES, Figure, Quote, Table
-from wcgan.report.compare import (
+from wcgan.report.numbers import DASH, difference_to_text, duration, is_number, number, paper_to_text
+from wcgan.report.read import RunRecord, protocol_key
+from wcgan.report.scores import (
     Score,
-    figure_to_text,
+    evaluations_to_protocols,
     is_lower_better,
     last_evaluations,
     runs_to_scores,
     score_to_label,
 )
-from wcgan.report.html import DASH
-from wcgan.report.numbers import duration, is_number, number
-from wcgan.report.protocols import evaluations_to_protocols
-from wcgan.report.read import RunRecord, protocol_key
 from wcgan.report.seed_groups import Group, Measured, measure, measure_best
+from wcgan.runs.status import RunStatus
 
 FACTS = ("Seeds", "Iterations", "Protocol", "Time", "Hardware", "Commit")
 EPOCH = "s / epoch"
 CLASSIFIER_FACTS = (*FACTS[:4], EPOCH, *FACTS[4:])  # after the time
-RULE = "Best is the best evaluation of each run, and last is its last checkpoint, for every row."
+RULE = "Best is the best evaluation of a run; last is its last checkpoint."
 DIFFERENCE = {
-    "best": "Difference is our best minus the paper's figure, which is the best of its run too, by the same protocol.",
-    "last": "Difference is our last minus the paper's figure, by the same protocol.",
+    "best": "Difference is our best minus the paper's figure, also the best of its run; both under one protocol.",
+    "last": "Difference is our last minus the paper's figure; both under one protocol.",
 }
-QUOTED = "Quoted rows are figures of other articles, or of the paper's text: nothing is trained for them."
-MOST_ENDS = 3  # the last ones, of rows that all got to another length
+QUOTED = "Quoted rows are figures from other articles or from the paper's text; nothing is trained for them."
+MOST_ENDS = 3  # columns for rows that end early; the last ones, if there are more
 SPREAD = (
-    "Our \u00b1 is the sample standard deviation over seeds or, marked (sets), that of one seed over its sets of "
-    "images. Time is that of one seed, on average."
+    "Our \u00b1 is the sample standard deviation over seeds or, where marked (sets), over the sets of images of one "
+    "seed. Time is the mean time per seed."
 )
 
 
 @dataclass(frozen=True)
+class Column:
+    """A score in a table."""
+
+    label: str
+    score: Score
+    paper: Mapping[str, Figure] = field(default_factory=dict)
+    """Preset -> the paper's figure; empty if the paper does not have this score."""
+    iteration: int | None = None
+    """A fixed iteration to report, in place of the best and the last checkpoint."""
+    aside: bool = False
+    """Whether the column is in the second table, with its last figure only, since the paper has other scores."""
+
+    @property
+    def compared(self) -> str:
+        """Which of our figures is compared with the paper's.
+
+        The paper reports GANs at their best. It does not say so for classifiers, and a best test error would be
+        selected on the test images.
+        """
+        return "last" if self.score.name == "error" else "best"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Subheads below the label; empty for a single figure."""
+        if self.iteration is not None:
+            return ("paper", "ours", "difference") if self.paper else ()
+        if self.aside or is_lower_better(self.score.name) is None:
+            return ()
+        other = "last" if self.compared == "best" else "best"
+        return ("paper", self.compared, "difference", other) if self.paper else (self.compared, other)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A score of a row: the paper's and ours."""
+
+    column: Column
+    paper: Figure | None
+    ours: Measured | None
+    """At the end, or at the iteration of the column."""
+    best: Measured | None = None
+    """Best evaluation of each run; None for a column with a fixed iteration."""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's; None for a run that was stopped early."""
+        single = self.column.iteration is not None
+        ours = self.best if self.column.compared == "best" and not single else self.ours
+        if self.paper is None or ours is None or (ours.stopped and not single):
+            return None
+        return ours.mean - self.paper[0]
+
+    @property
+    def cells(self) -> list[str]:
+        """A text for each subhead of the column, or the single figure."""
+        texts = {
+            "paper": paper_to_text(self.paper, self.column.score.name),
+            "ours": self.ours.text if self.ours else DASH,
+            "best": f"{self.best.text} {self.best.where}" if self.best else DASH,
+            "last": _last_to_text(self.ours) if self.ours else DASH,
+            "difference": difference_to_text(self.difference),
+        }
+        return [texts[name] for name in self.column.names or ("ours",)]
+
+
+def _last_to_text(measured: Measured) -> str:
+    """The figure, with its iteration if that is not the end of the run."""
+    planned = max((run.planned or 0 for run in measured.runs), default=0)
+    early = any(run.status is not RunStatus.FINISHED for run in measured.runs)
+    return f"{measured.text} {measured.where} of {number(planned)}" if early and planned else measured.text
+
+
+@dataclass(frozen=True)
 class TableRow:
-    """A row: its runs, one for each seed, and an entry for each column."""
+    """A row: its runs, one per seed, and an entry per column."""
 
     preset: str
     runs: tuple[RunRecord, ...]
     entries: tuple[Entry, ...]
     facts: dict[str, str]
-    """Name in `FACTS`, or in `CLASSIFIER_FACTS`, -> what the runs took, in words."""
+    """Name in `FACTS` or `CLASSIFIER_FACTS` -> what the runs took, in words."""
     remarks: tuple[str, ...] = ()
-    """What a reader would not expect of the figures."""
+    """Caveats about the figures."""
     quoted: bool = False
-    """Whether its figures are those of another article, with nothing to train."""
+    """Whether the figures come from another article, with nothing to train."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """A table with all that is said of it."""
+    """A table with its notes."""
 
     place: str
-    """Where the paper has it, as "Table 3"; empty where it does not."""
+    """The table's place in the paper, such as "Table 3"; empty if it is not in the paper."""
     name: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
@@ -67,26 +138,26 @@ class Results:
     protocols: tuple[str, ...]
     """How the figures were measured."""
     notes: tuple[str, ...]
-    """The scale where it is not 1, and what else holds for all rows."""
+    """The scale if it is not 1, and other notes on all rows."""
 
     @property
     def title(self) -> str:
-        """Its place and its name."""
+        """Place and name."""
         return f"{self.place}: {self.name}" if self.place else self.name
 
     @property
     def groups(self) -> list[Group]:
-        """The runs of each row that can have some; their order decides their colours."""
+        """The runs of each row, except quoted rows; the order sets the colours."""
         return [Group(row.preset, row.runs) for row in self.rows if not row.quoted]
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The names of what the rows took."""
+        """Names of the facts of all rows."""
         return tuple(self.rows[0].facts)
 
     @property
     def sentences(self) -> list[str]:
-        """All that is to be said of the table."""
+        """All notes below the table."""
         remarks = [f"{row.preset}: {remark}" for row in self.rows for remark in row.remarks]
         difference = [DIFFERENCE[kind] for kind in dict.fromkeys(c.compared for c in self.columns if c.paper)]
         quoted = [QUOTED] if any(row.quoted for row in self.rows) else []
@@ -96,12 +167,12 @@ class Results:
 def runs_to_results(
     table: Table, runs: Mapping[str, Sequence[RunRecord]], scale: float, notes: Sequence[str]
 ) -> Results:
-    """A table of the paper with the figures of runs beside it; `runs` are those of each preset."""
+    """A table of the paper with the figures of runs beside it; `runs` maps presets to their runs."""
     of_rows = [tuple(runs.get(row.preset, ())) for row in table.rows]
     columns = table_to_columns(table, of_rows, scale)
     measured = [[measure(own, column.score, column.iteration) for column in columns] for own in of_rows]
     shown = [record for row in measured for cell in row if cell for record in cell.evaluations]
-    # In the order of the runs, so that the letters are those of a page on the same runs.
+    # In the order of the runs, so that a page on the same runs has the same letters.
     last = [record for own in of_rows for run in own for record in last_evaluations(run)]
     protocols = evaluations_to_protocols([*last, *shown])
     used = {protocol_key(record) for record in shown}
@@ -116,7 +187,7 @@ def runs_to_results(
         letters = ", ".join(each.letter for key, each in protocols.items() if key in keys)
         rows += [_quoted_row(quote, columns, names) for quote in table.quoted if quote.before == row.preset]
         rows.append(TableRow(row.preset, own, entries, _facts(own, cells, letters, names), _remarks(own, entries)))
-    # Of classifiers the paper gives no length: that of their presets is He et al.'s.
+    # The paper gives no schedule for its classifiers: their presets use that of He et al.
     whose = "the paper's" if any(row.figures for row in table.rows) and not table.classifiers else "the presets'"
     shortened = [] if scale == 1 else [f"Schedules shortened to {scale:g} of {whose}."]
     return Results(
@@ -131,8 +202,8 @@ def runs_to_results(
 
 
 def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: float = 1.0) -> tuple[Column, ...]:
-    """The paper's figures in the order of `MEASURES`, those scores where rows of different lengths can be compared, and
-    what else was measured."""
+    """Columns for the paper's figures, in the order of `MEASURES`; for the same scores at iterations where rows of
+    different lengths can be compared; and for other scores."""
     own_names = {Score(*measured): name for name, measured in MEASURES.items()}
     columns = []
     for score, name in own_names.items():
@@ -150,7 +221,7 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
     has = {score: {place for place, own in enumerate(runs) if measure(own, score)} for score in [*known, *found]}
     extra: list[Score] = []
     for score in found:
-        # Training's own evaluation is by fewer images: where a published protocol was measured too, that alone counts.
+        # Evaluations during training use fewer images: a published protocol replaces them.
         published = [other for other in has if other.name == score.name and other.protocol in PROTOCOLS]
         if has[score] and (score in published or not has[score] <= set().union(*(has[other] for other in published))):
             extra.append(score)
@@ -159,7 +230,7 @@ def table_to_columns(table: Table, runs: Sequence[Sequence[RunRecord]], scale: f
 
 
 def _where_rows_end(columns: Sequence[Column], runs: Sequence[Sequence[RunRecord]]) -> list[Column]:
-    """The same scores where a row ends and another goes on: at the last iteration by then that more than one have."""
+    """Columns where one row ends and another continues: at the last iteration until then that several rows share."""
     evaluated = [{each["iteration"] for run in own for each in run.evaluations} for own in runs]
     ends = sorted({max(own) for own in evaluated if own})
     there = {(column.score, column.iteration) for column in columns}
@@ -177,7 +248,7 @@ def _where_rows_end(columns: Sequence[Column], runs: Sequence[Sequence[RunRecord
 
 
 def label_of(score: Score, scores: Sequence[Score]) -> str:
-    """A score that is not the paper's: one by Inception always says its protocol."""
+    """Label of a score that the paper does not have; scores by Inception always name their protocol."""
     return score_to_label(score, scores) if "(" in score.name else score_to_label(score, [score, score])
 
 
@@ -208,7 +279,7 @@ def _facts(
 
 
 def _reference_splits(measured: Measured) -> list[str]:
-    """The splits that its real images are from; none of a score without real images."""
+    """Splits of the real images; none for a score without real images."""
     if measured.score.name.startswith("IS"):
         return []
     protocols = [evaluation.get("protocol") for evaluation in measured.evaluations]
@@ -217,14 +288,14 @@ def _reference_splits(measured: Measured) -> list[str]:
 
 
 def _seconds_per_epoch(runs: Sequence[RunRecord]) -> str:
-    """Of one pass over the training images: the median of what was written down on the way, evaluations left out."""
+    """Median time of one pass over the training images, without evaluations."""
     found = [seconds for run in runs for seconds in run.epochs]
     return number(statistics.median(found), 3) if found else DASH
 
 
 def progress_to_text(run: RunRecord) -> str:
-    """How far a run got: of how many iterations and why, where that is not the end."""
-    if run.status == "finished":
+    """How far a run got; unless it finished, of how many iterations, and its status."""
+    if run.status is RunStatus.FINISHED:
         return number(run.iteration)
     planned = f" of {number(run.planned)}" if run.planned is not None else ""
     return f"{number(run.iteration)}{planned}, {run.status}"
@@ -243,102 +314,3 @@ def _remarks(runs: Sequence[RunRecord], entries: Sequence[Entry]) -> tuple[str, 
             found.setdefault(remark, []).append(entry.column.label)
     every = [entry.column.label for entry in entries if entry.ours]
     return tuple(f"{remark}." if of == every else f"{', '.join(of)}: {remark}." for remark, of in found.items())
-
-
-@dataclass(frozen=True)
-class Column:
-    """A score in a table."""
-
-    label: str
-    score: Score
-    paper: Mapping[str, Figure] = field(default_factory=dict)
-    """Preset -> the paper's figure; empty for a score that the paper does not have."""
-    iteration: int | None = None
-    """Where it is measured, in place of the best and the last checkpoint."""
-    aside: bool = False
-    """Whether it stands with what the rows took, since the paper has other scores: its last figure is enough there."""
-
-    @property
-    def compared(self) -> str:
-        """Which of our figures the paper's is compared with: its GANs are reported at their best.
-
-        Of classifiers it does not say so, and the best test error would be one that was chosen on the test images.
-        """
-        return "last" if self.score.name == "error" else "best"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What stands below the label; empty for a single figure."""
-        if self.iteration is not None:
-            return ("paper", "ours", "difference") if self.paper else ()
-        if self.aside or is_lower_better(self.score.name) is None:
-            return ()
-        other = "last" if self.compared == "best" else "best"
-        return ("paper", self.compared, "difference", other) if self.paper else (self.compared, other)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row's score: the paper's and ours."""
-
-    column: Column
-    paper: Figure | None
-    ours: Measured | None
-    """At the end, or where the column is measured."""
-    best: Measured | None = None
-    """On the way; None for a column that is measured at one iteration."""
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the paper's; none for a run that was stopped early."""
-        single = self.column.iteration is not None
-        ours = self.best if self.column.compared == "best" and not single else self.ours
-        if self.paper is None or ours is None or (ours.stopped and not single):
-            return None
-        return ours.mean - self.paper[0]
-
-    @property
-    def cells(self) -> list[str]:
-        """A text for each of the column's names, or the single figure."""
-        texts = {
-            "paper": paper_to_text(self.paper, self.column.score.name),
-            "ours": self.ours.text if self.ours else DASH,
-            "best": f"{self.best.text} {self.best.where}" if self.best else DASH,
-            "last": _last_to_text(self.ours) if self.ours else DASH,
-            "difference": difference_to_text(self.difference),
-        }
-        return [texts[name] for name in self.column.names or ("ours",)]
-
-
-def paper_to_text(figure: Figure | None, name: str = "") -> str:
-    """A figure of the paper, of the score that has this name.
-
-    Example:
-        >>> paper_to_text((8.2, 0.08)), paper_to_text((17.2, None)), paper_to_text((7.0, None), "error")
-        ('8.20 ± 0.08', '17.2', '7.00%')
-    """
-    if figure is None:
-        return DASH
-    mean, deviation = figure
-    if name == "error":
-        return figure_to_text(name, mean, deviation)
-    return str(mean) if deviation is None else f"{mean:.2f} \u00b1 {deviation:.2f}"
-
-
-def difference_to_text(difference: float | None) -> str:
-    """A difference, always with its sign.
-
-    Example:
-        >>> difference_to_text(0.04), difference_to_text(-1.5), difference_to_text(None)
-        ('+0.04', '−1.50', '–')
-    """
-    if difference is None or not math.isfinite(difference):
-        return number(difference)
-    return f"{difference:+.2f}".replace("-", "\u2212")
-
-
-def _last_to_text(measured: Measured) -> str:
-    """The figure, and where it is from if that is not the end of the run."""
-    planned = max((run.planned or 0 for run in measured.runs), default=0)
-    early = any(run.status != "finished" for run in measured.runs)
-    return f"{measured.text} {measured.where} of {number(planned)}" if early and planned else measured.text

@@ -1,4 +1,4 @@
-"""From the folder of a run to what the page shows of it, whatever is missing."""
+"""Read the folders of runs, complete or not, damaged or not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from wcgan.core.reading import open_inside, parse_json, parse_yaml, read_bytes
+from wcgan.core.reading import open_inside, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
 from wcgan.norm import VARIANTS
+from wcgan.runs.folder import read_metrics
+from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 
 Record = dict[str, Any]
-# Measured with the scores, or free to differ between figures that are compared.
-_MOST_RECORDS, _MOST_PICTURE = 1 << 30, 1 << 26  # bytes
-_MOST_ITERATIONS = 1 << 53  # from here on, floats have gaps
+"""A line of `metrics.jsonl`."""
+_MOST_PICTURE = 1 << 26  # bytes
+# Keys of a protocol that may differ between comparable scores.
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
 
 
@@ -31,30 +33,30 @@ class Picture:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What the folder of a run says."""
+    """The contents of the folder of a run."""
 
     folder: Path
     name: str
-    """The folder's name, with as much of the path before it as tells it from the others."""
+    """Name of the folder, with as many parents as it takes to tell the runs apart."""
     config: Record
-    """`config.yaml`; empty where it is missing or not readable."""
+    """`config.yaml`; empty if it is missing or unreadable."""
     config_text: str
-    """The same, as it is written."""
+    """The text of `config.yaml`."""
     training: tuple[Record, ...]
-    """Lines of `metrics.jsonl` of kind train, by iteration."""
+    """Records of kind train, by iteration."""
     evaluations: tuple[Record, ...]
-    """Those of kind evaluation: one for each iteration and protocol."""
+    """Records of kind evaluation: one per iteration and protocol."""
     conditioning: tuple[Record, ...]
-    """Those of kind conditioning."""
+    """Records of kind conditioning."""
     events: tuple[Record, ...]
-    """Those of kind event, in the order in which they happened."""
+    """Records of kind event, in order of time."""
     unreadable: int
-    """Lines that are no records: the last one, where a run was killed."""
+    """Number of lines that are not records, such as the last one of a run that was killed."""
     picture: Picture | None
-    """The last grid of samples."""
+    """The last grid of samples, if any."""
 
     def setting(self, *path: str) -> Any:
-        """A value of the config, or None: `run.setting("generator", "normalization")`."""
+        """A value in the config, or None: `run.setting("generator", "normalization")`."""
         value: Any = self.config
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
@@ -62,7 +64,7 @@ class RunRecord:
 
     @property
     def variant(self) -> str | None:
-        """The normalisation's name in the paper; of a classifier, after that of its network."""
+        """Name of the normalisation in the paper; for a classifier, after the name of its network."""
         if self.classifies:
             depth, name, where = (self.setting("classifier", key) for key in ("depth", "normalization", "where"))
             return f"ResNet-{depth} {name}{' in all layers' if where == 'all' else ''}"
@@ -71,41 +73,40 @@ class RunRecord:
 
     @property
     def classifies(self) -> bool:
-        """Whether it is the run of a classifier, in place of a GAN."""
+        """Whether the run trains a classifier, not a GAN."""
         return "classifier" in self.config
 
     @property
     def conditional(self) -> bool:
-        """Whether the generator is told a class: its samples then have one class a row."""
+        """Whether the generator is conditional: its grids then have one class per row."""
         return self.variant in VARIANTS and VARIANTS[str(self.variant)].conditional
 
     @property
     def dataset(self) -> str | None:
-        """The dataset's name; of a folder of images, its own name without the path."""
+        """Name of the dataset; for a folder of images, without its path."""
         name = self.setting("data", "name")
         return None if name is None else Path(str(name)).name or str(name)
 
     @property
     def seed(self) -> Any:
-        """Of its randomness; None where the config does not say."""
+        """The seed; None if the config has none."""
         return self.setting("train", "seed")
 
     @property
     def iteration(self) -> int:
         """How far it got."""
-        return max((record["iteration"] for record in (*self.training, *self.evaluations, *self.events)), default=0)
+        return lines_to_iteration((*self.training, *self.evaluations, *self.events))
 
     @property
     def seconds(self) -> float | None:
-        """How long it has trained, evaluations on the way included."""
+        """Training time, evaluations included."""
         return self.training[-1].get("seconds") if self.training else None
 
     @property
     def epochs(self) -> list[float]:
-        """Seconds that a pass over the training images would take, at each line that says how fast it went.
+        """Seconds per pass over the training images, from each log line with a rate.
 
-        A line that an evaluation came before says something else. Empty where the number of images is not known, as
-        that of a folder's.
+        Lines whose rate includes an evaluation are left out. Empty if the number of images is unknown, as for a folder.
         """
         source, batch = SOURCES.get(str(self.setting("data", "name"))), self.setting("train", "batch")
         evaluated = [record["iteration"] for record in self.evaluations]
@@ -118,34 +119,29 @@ class RunRecord:
 
     @property
     def machines(self) -> list[str]:
-        """What it ran on, first and after each time it was resumed."""
+        """Hardware of the run, at its start and each time it was resumed."""
         found = [(event.get("processes"), event["device"]) for event in self.events if event.get("device")]
         return list(dict.fromkeys(f"{n} \u00d7 {name}" if n not in (None, 1) else str(name) for n, name in found))
 
     @property
     def commits(self) -> list[str]:
-        """Of the code that ran; none where no event says."""
+        """Commits of the code that ran, if recorded."""
         return list(dict.fromkeys(str(event["commit"]) for event in self.events if event.get("commit")))
 
     @property
     def planned(self) -> int | None:
-        """How far it is to go."""
+        """Number of iterations in the config."""
         iterations = self.setting("train", "iterations")
         return iterations if isinstance(iterations, int) else None
 
     @property
-    def status(self) -> str:
-        """finished, diverged, stopped (by a signal), unfinished, or not started."""
-        last = self.events[-1].get("what") if self.events else None
-        if last in ("diverged", "stopped"):
-            return str(last)
-        if last == "finished" or (self.planned is not None and self.iteration >= self.planned):
-            return "finished"
-        return "unfinished" if self.iteration or self.events else "not started"
+    def status(self) -> RunStatus:
+        """From its metrics."""
+        return metrics_to_status((*self.training, *self.evaluations, *self.events), self.planned)
 
 
 def protocol_key(evaluation: Record) -> str:
-    """The same for evaluations that can be compared: all of the protocol but its seed and what is always the same."""
+    """Equal for evaluations under the same protocol, whatever their seeds."""
     protocol = evaluation.get("protocol")
     if isinstance(protocol, dict):
         protocol = {key: value for key, value in protocol.items() if key not in _NO_PROTOCOL}
@@ -153,7 +149,7 @@ def protocol_key(evaluation: Record) -> str:
 
 
 def score_key(evaluation: Record, name: str) -> str:
-    """The same for evaluations whose values of one score can be compared, whatever else was measured with it.
+    """Equal for evaluations whose values of one score are comparable, whatever else they measured.
 
     Example:
         >>> on_the_way = {"protocol": {"generated": 10_000, "splits": 10, "scored_by_IS": 10_000}}
@@ -170,10 +166,10 @@ def score_key(evaluation: Record, name: str) -> str:
 
 
 def read_runs(folders: list[Path]) -> list[RunRecord]:
-    """What the folders say, in their order.
+    """Read the folders of runs, in order.
 
     Raises:
-        ValueError: for no folder at all, or one that is not a run's.
+        ValueError: for no folders, or a folder without a run.
     """
     if not folders:
         raise ValueError("a report needs at least one run: name the folder of one")
@@ -190,7 +186,10 @@ def read_runs(folders: list[Path]) -> list[RunRecord]:
 
 def _read_run(folder: Path, name: str) -> RunRecord:
     config_text, config = _read_config(folder / "config.yaml")
-    records, unreadable = _read_records(folder / "metrics.jsonl")
+    try:
+        records, damaged = read_metrics(folder / "metrics.jsonl")
+    except (OSError, ValueError):
+        records, damaged = [], []
     return RunRecord(
         folder=folder,
         name=name,
@@ -200,7 +199,7 @@ def _read_run(folder: Path, name: str) -> RunRecord:
         evaluations=_by_iteration(records, "evaluation"),
         conditioning=_by_iteration(records, "conditioning"),
         events=tuple(record for record in records if record["kind"] == "event"),
-        unreadable=unreadable,
+        unreadable=len(damaged),
         picture=_last_picture(folder / "samples"),
     )
 
@@ -217,43 +216,23 @@ def _read_config(file: Path) -> tuple[str, Record]:
     return written, config if isinstance(config, dict) else {}
 
 
-def _read_records(file: Path) -> tuple[list[Record], int]:
-    """The lines that are records, and how many are not."""
-    try:
-        lines = read_bytes(file, _MOST_RECORDS).decode("utf-8", "replace").splitlines()
-    except (OSError, ValueError):
-        return [], 0
-    records, unreadable = [], 0
-    for line in lines:
-        try:
-            record = parse_json(line)
-        except ValueError:
-            record = None
-        iteration = record.get("iteration") if isinstance(record, dict) and "kind" in record else None
-        if type(iteration) is int and 0 <= iteration < _MOST_ITERATIONS:
-            records.append(record)
-        else:
-            unreadable += bool(line.strip())
-    return records, unreadable
-
-
 def _by_iteration(records: list[Record], kind: str) -> tuple[Record, ...]:
-    """In order, the last record of each iteration and protocol: a resumed run writes some of them twice."""
+    """The last record of each iteration and protocol, in order: a resumed run writes some of them twice."""
     chosen = {(record["iteration"], protocol_key(record)): record for record in records if record["kind"] == kind}
     return tuple(sorted(chosen.values(), key=lambda record: record["iteration"]))
 
 
 def _last_picture(folder: Path) -> Picture | None:
-    """The readable grid with the highest iteration."""
+    """The latest grid that can be read."""
     found = [file for file in folder.glob("*.png") if file.stem.isdecimal()]
     pictures = map(read_picture, sorted(found, key=lambda file: int(file.stem), reverse=True))
     return next((picture for picture in pictures if picture is not None), None)
 
 
 def read_picture(file: Path) -> Picture | None:
-    """A grid whose name is its iteration; None where it is not whole."""
+    """A grid whose file name is its iteration; None if the file is damaged."""
     try:
-        with open_inside(file.parent, file.name, most=_MOST_PICTURE) as opened:  # it becomes a part of the page
+        with open_inside(file.parent, file.name, most=_MOST_PICTURE) as opened:  # the picture becomes part of the page
             png = opened.read()
     except (OSError, ValueError):
         return None
@@ -265,7 +244,7 @@ def read_picture(file: Path) -> Picture | None:
 
 
 def _names(folders: list[Path]) -> list[str]:
-    """Each folder's last part, with as many parts before it as it takes to tell them all apart."""
+    """Names of the folders, with as many parents as it takes to tell them apart."""
     parts = [folder.resolve().parts for folder in folders]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]

@@ -1,43 +1,54 @@
-"""The page's tables of runs: their last scores, the protocols behind them, what differs, and the configs."""
+"""Sections of a page: results beside the paper's, runs, seeds and tests between them, configs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from wcgan.report.charts import swatch
-from wcgan.report.compare import (
+from wcgan.report.formats import Part, results_to_parts
+from wcgan.report.html import cell, empty, folded, head, join, table, tag
+from wcgan.report.numbers import DASH, counted, duration, number, score_to_text
+from wcgan.report.paper_comparison import Results
+from wcgan.report.read import Record, RunRecord, protocol_key
+from wcgan.report.scores import (
     Score,
     best_runs,
-    config_differences,
-    figure_to_text,
+    evaluation_to_text,
+    evaluations_to_protocols,
+    last_evaluation,
     last_evaluations,
+    plain,
     runs_to_scores,
     score_to_label,
-    score_to_text,
 )
-from wcgan.report.formats import Part, results_to_parts
-from wcgan.report.html import DASH, Markup, cell, empty, folded, head, join, table, tag
-from wcgan.report.numbers import duration, number
-from wcgan.report.paper_comparison import Results
-from wcgan.report.protocols import evaluations_to_protocols
-from wcgan.report.read import Record, RunRecord, protocol_key
-from wcgan.report.seed_groups import Comparison, Group, Measured, compare, measure
+from wcgan.report.seed_groups import Group, Measured, PairTest, compare_pairs, flattened, measure
+from wcgan.runs.status import RunStatus
+
+LEVEL = 0.05
+TOO_FEW = "Too few seeds for a test, which needs two or more per config under one protocol."
+METHOD = (
+    "Welch's t-test on the last scores under one protocol: difference of the means, its 95% confidence interval, and "
+    "the p value, Holm-corrected for the number of pairs per score. Highlighted: below 0.05."
+)
+_TEST_HEADS = ("Pair", "Score", "Difference", "95% interval", "p, corrected", "p", "Seeds")
 
 
 def results_to_section(results: Results) -> Markup:
-    """The paper's figures beside those of runs, what the runs took, and what is to be said of them."""
+    """A table of the paper with our figures, the notes on it, and what the runs took."""
     figures, facts = results_to_parts(results)
     styles = {group.name: style for style, group in enumerate(results.groups) if group.runs}
     marks = [swatch(styles[row.preset]) if row.runs else Markup() for row in results.rows]
     notes = [tag("p", sentence, class_="note") for sentence in results.sentences[len(results.notes) :]]
     warnings = [tag("p", sentence, class_="note warn") for sentence in results.notes]
-    took = [tag("h2", "What the rows took"), _part(facts, [mark for mark in marks if mark], "facts")]
+    took = [tag("h2", "Run details"), _part(facts, [mark for mark in marks if mark], "facts")]
     return join([*warnings, _part(figures, marks, "results"), *notes, *(took if facts.rows else [])])
 
 
 def _part(part: Part, marks: Sequence[Markup], kind: str) -> Markup:
-    """Some columns of a table, under heads that may have others below them."""
+    """A table with one row of heads, or two if there are subheads."""
     tall = 2 if any(names for _, names in part.heads) else None
     top = [
         head(label, "group" if names else None, colspan=len(names) or None, rowspan=None if names else tall)
@@ -53,12 +64,14 @@ def _part(part: Part, marks: Sequence[Markup], kind: str) -> Markup:
 
 
 def _unbroken(text: str) -> str:
-    """A figure breaks before the words on where it is from, and nowhere else."""
-    return re.sub(r" (?=\u00b1|\(sets)|(?<=\u00b1) |(?<=\b(?:at|of|to)) (?=\d)", "\u00a0", text)
+    """Keep figures and durations on one line; only the iteration may wrap."""
+    figure = r" (?=\u00b1|\(sets)|(?<=\u00b1) |(?<=\b(?:at|of|to)) (?=\d)"
+    time = r"(?<=\d) (?=(?:d|h|min|s)\b)|(?<=[dhn]) (?=\d+ (?:h|min|s)\b)"
+    return re.sub(f"{figure}|{time}", "\u00a0", text)
 
 
 def runs_to_section(groups: Sequence[Group]) -> Markup:
-    """A row for each run, with its last scores; runs of one group carry one mark."""
+    """A row per run with its last scores; the runs of a group share a colour."""
     runs = [run for group in groups for run in group.runs]
     styles = [style for style, group in enumerate(groups) for _ in group.runs]
     scores = runs_to_scores(runs)
@@ -78,7 +91,7 @@ def runs_to_section(groups: Sequence[Group]) -> Markup:
         ]
         for score in scores:
             kind = "number best" if place in best[score] else "number"
-            cells.append(cell(score_to_label(score, scores), score_to_text(run, score), kind))
+            cells.append(cell(score_to_label(score, scores), last_score_to_text(run, score), kind))
         records = last_evaluations(run)
         letters = ", ".join(dict.fromkeys(protocols[protocol_key(record)].letter for record in records))
         late = records and records[0]["iteration"] != run.iteration
@@ -87,30 +100,48 @@ def runs_to_section(groups: Sequence[Group]) -> Markup:
         rows.append(tag("tr", tag("th", swatch(styles[place]), run.name, scope="row"), *cells))
     notes = [tag("p", tag("b", f"Protocol {p.letter}. "), p.sentence, class_="note") for p in protocols.values()]
     if len(protocols) > 1:
-        notes.append(tag("p", "Scores of different protocols cannot be compared.", class_="note warn"))
+        notes.append(tag("p", "Scores under different protocols are not comparable.", class_="note warn"))
     if any(best.values()):
-        marked = "Marked: the best among runs of one protocol; \u2193 lower is better, \u2191 higher is better."
+        marked = "Highlighted: the best run under each protocol. \u2193 lower is better, \u2191 higher is better."
         notes.append(tag("p", marked, class_="note soft"))
     header = tag("tr", *(head(name, kind) for name, kind in heads))
     return join([tag("h2", "Runs"), folded(table([header], rows, "runs"), len(rows), "runs"), *notes])
 
 
+def last_score_to_text(run: RunRecord, score: Score) -> str:
+    """The last score of a run."""
+    return evaluation_to_text(last_evaluation(run, score), score.name)
+
+
 def differences_to_section(groups: Sequence[Group]) -> Markup:
-    """The settings in which the configs differ; of a group, those of its first run."""
+    """Settings that differ between groups."""
     groups = [group for group in groups if group.runs]
     if sum(len(group.runs) for group in groups) < 2:
         return Markup()
     differences = config_differences([group.runs[0].config for group in groups])
-    rows = [each for each in differences if each[0] != "preset"]  # a name for the other settings
+    rows = [each for each in differences if each[0] != "preset"]  # it names the other settings
     if not rows:
-        return empty("What differs", "The configs are the same." if len(groups) > 1 else "Nothing but the seed.")
+        return empty("Config differences", "The configs are the same." if len(groups) > 1 else "Only the seed.")
     header = tag("tr", *(tag("th", name, scope="col") for name in ("Setting", "Values")))
     body = [tag("tr", tag("th", name, scope="row"), _values(groups, values)) for name, values in rows]
-    return join([tag("h2", "What differs"), table([header], body, "differences")])
+    return join([tag("h2", "Config differences"), table([header], body, "differences")])
+
+
+def config_differences(configs: Sequence[Record]) -> list[tuple[str, list[str]]]:
+    """Settings that are not the same in all configs, with their value in each.
+
+    Example:
+        >>> config_differences([{"train": {"seed": 0, "batch": 64}}, {"train": {"seed": 1, "batch": 64}}])
+        [('train.seed', ['0', '1'])]
+    """
+    flat = [flattened(config) for config in configs]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    rows = [(name, [plain(settings.get(name, DASH)) for settings in flat]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
 def _values(groups: Sequence[Group], values: Sequence[str]) -> Markup:
-    """A cell with a line for each value of a setting and the groups that have it: it is never wider than the page."""
+    """A cell with a line per value of a setting and the groups that have it, so that it wraps instead of scrolling."""
     having: dict[str, list[str]] = {}
     for group, value in zip(groups, values, strict=True):
         having.setdefault(value, []).append(group.name)
@@ -119,11 +150,11 @@ def _values(groups: Sequence[Group], values: Sequence[str]) -> Markup:
 
 
 def run_to_details(run: RunRecord, opened: bool) -> Markup:
-    """What happened to a run, and its config."""
+    """The events and the config of a run."""
     parts: list[object] = [tag("summary", run.name, tag("span", f" {DASH} {run.status}", class_="soft"))]
     if run.unreadable:
-        lines = "line" if run.unreadable == 1 else "lines"
-        parts.append(tag("p", f"{run.unreadable} {lines} of metrics.jsonl could not be read.", class_="note warn"))
+        lines = counted(run.unreadable, "line")
+        parts.append(tag("p", f"{lines} of metrics.jsonl could not be read.", class_="note warn"))
     if run.events:
         parts.append(tag("ul", *(tag("li", _event(event)) for event in run.events), class_="events"))
     missing = tag("p", "The run has no config.yaml.", class_="empty")
@@ -132,8 +163,8 @@ def run_to_details(run: RunRecord, opened: bool) -> Markup:
 
 
 def _progress(run: RunRecord) -> str:
-    """How far it has still to go; nothing where it is finished."""
-    if run.status == "finished":
+    """The planned iterations and the status; empty for a finished run."""
+    if run.status is RunStatus.FINISHED:
         return ""
     return run.status if run.planned is None else f"of {number(run.planned)}, {run.status}"
 
@@ -145,17 +176,8 @@ def _event(event: Record) -> str:
     return f"{event.get('what', 'event')} at iteration {number(event['iteration'])}, {when}{facts}".rstrip(", ")
 
 
-LEVEL = 0.05
-TOO_FEW = "Too few seeds for a test: it needs two or more of each config, measured by one protocol."
-METHOD = (
-    "Welch's t-test of the last scores by one protocol: the difference of the means, its 95% interval, and the p "
-    "value, corrected by Holm for the number of pairs of each score. Marked: below 0.05."
-)
-_HEADS = ("Pair", "Score", "Difference", "95% interval", "p, corrected", "p", "Seeds")
-
-
 def groups_to_means(groups: Sequence[Group]) -> Markup:
-    """Means over seeds and the tests between groups; nothing where every group is one run, or without a score."""
+    """Means over seeds and tests between groups; empty if every group is one run, or without scores."""
     styled, measured = _measured(groups)
     labels = [score_to_label(score, list(measured)) for score in measured]
     rows = []
@@ -167,13 +189,13 @@ def groups_to_means(groups: Sequence[Group]) -> Markup:
         means = (cell(label, text, "number") for label, text in zip(labels, texts, strict=True))
         rows.append(tag("tr", tag("th", swatch(style), group.name, scope="row"), seeds, *means))
     header = tag("tr", head("Config"), head("Seeds"), *(head(label, "number") for label in labels))
-    note = "Mean \u00b1 sample standard deviation over seeds; of one seed, (sets) marks that over its sets of images."
-    parts = [tag("h2", "Over seeds"), table([header], rows, "seeds"), tag("p", note, class_="note soft")]
+    note = "Mean \u00b1 sample standard deviation over seeds or, where marked (sets), over image sets of one seed."
+    parts = [tag("h2", "Mean over seeds"), table([header], rows, "seeds"), tag("p", note, class_="note soft")]
     return join([*parts, _tests(styled, measured)]) if measured else Markup()
 
 
 def groups_to_seeds(groups: Sequence[Group]) -> Markup:
-    """Each seed's last figures and the tests between groups, below a table that has the means; nothing as above."""
+    """The last scores of each seed and tests between groups, below a table that has the means; empty as above."""
     styled, measured = _measured(groups)
     labels = [score_to_label(score, list(measured)) for score in measured]
     rows = [
@@ -181,7 +203,7 @@ def groups_to_seeds(groups: Sequence[Group]) -> Markup:
             "tr",
             tag("th", swatch(style), run.name, scope="row"),
             *(
-                cell(label, score_to_text(run, s), "number", _early(run))
+                cell(label, last_score_to_text(run, s), "number", _early(run))
                 for label, s in zip(labels, measured, strict=True)
             ),
         )
@@ -190,18 +212,18 @@ def groups_to_seeds(groups: Sequence[Group]) -> Markup:
     ]
     header = tag("tr", head("Run"), *(head(label, "number") for label in labels))
     seeds = folded(table([header], rows, "seeds"), len(rows), "runs")
-    return join([tag("h2", "Each seed"), seeds, _tests(styled, measured)]) if measured else Markup()
+    return join([tag("h2", "Per seed"), seeds, _tests(styled, measured)]) if measured else Markup()
 
 
 def _early(run: RunRecord) -> str:
-    """Where the last figures of a run are from, unless that is its end."""
-    if run.status == "finished" or not run.evaluations:
+    """The iteration of the last scores of a run; empty for a finished run."""
+    if run.status is RunStatus.FINISHED or not run.evaluations:
         return ""
     return f"at {number(run.evaluations[-1]['iteration'])} of {number(run.planned)}"
 
 
 def _measured(groups: Sequence[Group]) -> tuple[list[tuple[int, Group]], dict[Score, list[Measured | None]]]:
-    """The groups with runs and their styles, and each score of them; no score where every group is one run."""
+    """The groups with runs and their styles, and the scores of each; no scores if every group is one run."""
     styled = [(style, group) for style, group in enumerate(groups) if group.runs]
     if all(len(group.runs) == 1 for _, group in styled):
         return styled, {}
@@ -211,31 +233,31 @@ def _measured(groups: Sequence[Group]) -> tuple[list[tuple[int, Group]], dict[Sc
 
 
 def _tests(styled: Sequence[tuple[int, Group]], measured: dict[Score, list[Measured | None]]) -> Markup:
-    """Every pair of groups that one protocol measured, score by score; nothing for one group."""
+    """Tests of all pairs of groups that share a protocol, per score; empty for one group."""
     names, rows = [group.name for _, group in styled], []
     if len(names) < 2:
         return Markup()
     for score, cells in measured.items():
         for places in _by_protocol(cells):
             several = {place: each.values for place in places if (each := cells[place]) and len(each.values) > 1}
-            for comparison in compare(list(several.values())):
+            for comparison in compare_pairs(list(several.values())):
                 ends = [list(several)[end] for end in (comparison.first, comparison.second)]
                 pair = f"{names[ends[0]]} \u2212 {names[ends[1]]}"
                 seeds = " and ".join(str(len(several[end])) for end in ends)
                 rows.append(_test(pair, score, score_to_label(score, list(measured)), comparison, seeds))
-    columns = list(zip(*measured.values(), strict=True))  # the figures of each group
+    columns = list(zip(*measured.values(), strict=True))  # the scores of each group
     lone = [
         name for name, own in zip(names, columns, strict=True) if not any(each and len(each.values) > 1 for each in own)
     ]
-    few = tag("p", f"{TOO_FEW} Fewer: {', '.join(lone)}.", class_="note") if lone else Markup()
+    few = tag("p", f"{TOO_FEW} Not tested: {', '.join(lone)}", class_="note") if lone else Markup()
     if not rows:
         return few or tag("p", TOO_FEW, class_="note")
-    tests = folded(table([tag("tr", *map(head, _HEADS))], rows, "tests"), len(rows), "tests")
+    tests = folded(table([tag("tr", *map(head, _TEST_HEADS))], rows, "tests"), len(rows), "tests")
     return join([tag("h2", "Significance"), tests, tag("p", METHOD, class_="note soft"), few])
 
 
 def _by_protocol(cells: Sequence[Measured | None]) -> list[list[int]]:
-    """The places of figures that can be compared, together."""
+    """Indices of the cells, grouped by protocol."""
     found: dict[str, list[int]] = {}
     for place, each in enumerate(cells):
         if each is not None:
@@ -243,15 +265,15 @@ def _by_protocol(cells: Sequence[Measured | None]) -> list[list[int]]:
     return list(found.values())
 
 
-def _test(pair: str, score: Score, label: str, comparison: Comparison, seeds: str) -> Markup:
+def _test(pair: str, score: Score, label: str, comparison: PairTest, seeds: str) -> Markup:
     test, corrected = comparison.test, comparison.corrected
     texts = ["no variance", DASH, DASH, DASH]
     if test is not None and corrected is not None:
-        difference, low, high = (figure_to_text(score.name, value) for value in (test.difference, test.low, test.high))
+        difference, low, high = (score_to_text(score.name, value) for value in (test.difference, test.low, test.high))
         texts = [difference, f"{low} to {high}", _p(corrected), _p(test.p)]
     marked = "best" if corrected is not None and corrected < LEVEL else None
     kinds = [None, None, marked, None, None]
-    cells = map(cell, _HEADS[2:], [*texts, seeds], kinds)
+    cells = map(cell, _TEST_HEADS[2:], [*texts, seeds], kinds)
     return tag("tr", tag("th", pair, scope="row"), cell("Score", label), *cells)
 
 

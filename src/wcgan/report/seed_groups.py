@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but their seed, and what they measured together."""
+"""Runs of one config with different seeds: their mean scores, and significance tests between configs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import json
 import math
 import re
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, takewhile
+from typing import Any
 
-from wcgan.report.compare import Score, deviation_of, figure_to_text, flattened, is_lower_better
-from wcgan.report.numbers import number
+from wcgan.report.numbers import number, score_to_text
 from wcgan.report.read import Record, RunRecord, protocol_key, score_key
+from wcgan.report.scores import Score, deviation_of, is_lower_better
+from wcgan.runs.status import RunStatus
 
-# What runs of one group may differ in.
+CONFIDENCE = 0.95
+# Settings that may differ between the runs of one group.
 _FREE = {"train.seed", "data.folder"}
 _SEED_AT_THE_END = re.compile(r"([-_/. ]*seed|[-_/. ]s)?[-_/. ]*\d*$")
 
 
 @dataclass(frozen=True)
 class Group:
-    """One config, with each of some seeds."""
+    """Runs of one config, one per seed."""
 
     name: str
     runs: tuple[RunRecord, ...]
@@ -29,15 +33,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Measured:
-    """A score of a group: the mean over its seeds, by one protocol."""
+    """A score of a group: the mean over its seeds, under one protocol."""
 
     score: Score
     runs: tuple[RunRecord, ...]
-    """The seeds in it."""
+    """The seeds that count."""
     evaluations: tuple[Record, ...]
-    """One for each of them: all at one iteration, or each seed's best."""
+    """One per run: all at the same iteration, or each at the run's best."""
     left_out: tuple[str, ...] = ()
-    """Why other seeds are not in it."""
+    """Why other seeds do not count."""
 
     @property
     def values(self) -> list[float]:
@@ -53,21 +57,22 @@ class Measured:
 
     @property
     def where(self) -> str:
-        """The iteration, or the range of the seeds' own."""
+        """The iteration, or the range of iterations."""
         iterations = [int(evaluation["iteration"]) for evaluation in self.evaluations]
         first, last = number(min(iterations)), number(max(iterations))
         return f"at {first}" if first == last else f"at {first} to {last}"
 
     @property
     def stopped(self) -> bool:
-        """Whether a seed was not trained to its end; one that diverged has come to it."""
-        return any(run.status not in ("finished", "diverged") for run in self.runs)
+        """Whether a seed was stopped before its end; a run that diverged has ended."""
+        return any(run.status not in (RunStatus.FINISHED, RunStatus.DIVERGED) for run in self.runs)
 
     @property
     def deviation(self) -> float | None:
-        """The sample's, over seeds; of one seed, that over its sets of images, where the score has sets."""
-        several = len(self.evaluations) > 1
-        return _deviation(self.values) if several else deviation_of(self.evaluations[0], self.score.name)
+        """Sample standard deviation over seeds; for one seed, over its sets of images, if the score has sets."""
+        if len(self.evaluations) == 1:
+            return deviation_of(self.evaluations[0], self.score.name)
+        return statistics.stdev(self.values) if all(map(math.isfinite, self.values)) else math.nan
 
     @property
     def deviation_over(self) -> str | None:
@@ -77,13 +82,13 @@ class Measured:
     @property
     def text(self) -> str:
         sets = " (sets)" if self.deviation_over == "sets" else ""
-        return figure_to_text(self.score.name, self.mean, self.deviation) + sets
+        return score_to_text(self.score.name, self.mean, self.deviation) + sets
 
 
 def runs_to_groups(runs: Sequence[RunRecord]) -> list[Group]:
-    """Runs of one config together, in the order of their first; a seed that comes again begins another group.
+    """Group runs by config, in order of first appearance.
 
-    A run twice is not two seeds, and one without a config is a group of its own.
+    A seed that occurs twice starts another group, and a run without a config is a group of its own.
     """
     members: dict[tuple[str, int], list[RunRecord]] = {}
     for place, run in enumerate(runs):
@@ -92,19 +97,44 @@ def runs_to_groups(runs: Sequence[RunRecord]) -> list[Group]:
         while any(other.seed == run.seed for other in members.get((key, again), ())):
             again += 1
         members.setdefault((key, again), []).append(run)
-    names = [_name(group) for group in members.values()]
+    names = [_common_name(group) for group in members.values()]
     if len(set(names)) < len(names):
         names = [group[0].name for group in members.values()]
     return [Group(name, tuple(group)) for name, group in zip(names, members.values(), strict=True)]
 
 
+def flattened(config: Record, path: str = "") -> dict[str, Any]:
+    """A config without its sections: `train.seed` -> 0.
+
+    Example:
+        >>> flattened({"train": {"seed": 0}, "preset": "digits"})
+        {'train.seed': 0, 'preset': 'digits'}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= flattened(value, f"{path}{key}.")
+        else:
+            flat[f"{path}{key}"] = value
+    return flat
+
+
+def _common_name(runs: Sequence[RunRecord]) -> str:
+    """The beginning that the names share, without a trailing "seed"."""
+    if len(runs) == 1:
+        return runs[0].name
+    letters = takewhile(lambda each: len(set(each)) == 1, zip(*(run.name for run in runs), strict=False))
+    common = "".join(each[0] for each in letters)
+    return _SEED_AT_THE_END.sub("", common) or runs[0].variant or runs[0].name
+
+
 def measure(runs: Sequence[RunRecord], score: Score, iteration: int | None = None) -> Measured | None:
-    """A score over seeds: of those that are furthest, by the protocol of the first of them. None where none has it.
+    """A score over the seeds that got furthest, under the protocol of the first of them; None if no seed has it.
 
     Args:
-        runs: one for each seed.
-        score: what is wanted.
-        iteration: where to look, in place of the last.
+        runs: one per seed.
+        score: the score.
+        iteration: where to look; None for the last iteration.
     """
     found = []
     for run in runs:
@@ -121,16 +151,16 @@ def measure(runs: Sequence[RunRecord], score: Score, iteration: int | None = Non
         if record["iteration"] != furthest:
             left_out.append(f"seed {run.seed} is at iteration {number(record['iteration'])}, not {number(furthest)}")
         elif protocol_key(record) != protocol:
-            left_out.append(f"seed {run.seed} was measured by another protocol")
+            left_out.append(f"seed {run.seed} was measured under another protocol")
         else:
             chosen.append((run, record))
     return Measured(score, *_columns(chosen), tuple(left_out))
 
 
 def measure_best(runs: Sequence[RunRecord], score: Score) -> Measured | None:
-    """A score over seeds, each at its best evaluation: of those that are furthest, by the protocol of their first.
+    """A score over the seeds that got furthest, each at its best evaluation, under the protocol of the first of them.
 
-    None where no evaluation has a finite value, or where nobody knows which way the score improves.
+    None if no evaluation has a finite value, or if it is unknown whether lower or higher is better.
     """
     lower = is_lower_better(score.name)
     found = [(run, [record for record in run.evaluations if score.of(record) is not None]) for run in runs]
@@ -152,92 +182,62 @@ def _columns(chosen: Sequence[tuple[RunRecord, Record]]) -> tuple[tuple[RunRecor
 
 
 def _last_iteration(run: RunRecord) -> int | None:
-    """Where the state is that stands for a run: the end of a finished one, else the last that was evaluated."""
-    if run.status == "finished":
+    """The end of a finished run, else its last evaluation."""
+    if run.status is RunStatus.FINISHED:
         return run.iteration
     return run.evaluations[-1]["iteration"] if run.evaluations else None
 
 
-def _name(runs: Sequence[RunRecord]) -> str:
-    """What the names have in common, without the word for a seed at its end."""
-    if len(runs) == 1:
-        return runs[0].name
-    letters = takewhile(lambda each: len(set(each)) == 1, zip(*(run.name for run in runs), strict=False))
-    common = "".join(each[0] for each in letters)
-    return _SEED_AT_THE_END.sub("", common) or runs[0].variant or runs[0].name
-
-
-def _deviation(values: list[float]) -> float:
-    """The sample's standard deviation; not a number where a value is not finite."""
-    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
-
-
-try:
-    from scipy import special  # type: ignore[import-untyped]  # comes with scikit-learn
-except ImportError as error:
-    raise ImportError("wcgan.report needs SciPy: pip install 'wcgan[train]'") from error
-
-CONFIDENCE = 0.95
-
-
 @dataclass(frozen=True)
-class Welch:
-    """A test of two samples whose variances may differ."""
+class WelchTest:
+    """Result of Welch's t-test, for two samples whose variances may differ."""
 
     difference: float
-    """The first mean minus the second."""
+    """First mean minus second mean."""
     low: float
-    """Of the 95% interval of the difference."""
+    """Lower end of the 95% confidence interval of the difference."""
     high: float
+    """Upper end."""
     p: float
-    """How often a difference at least as large would come from equal means."""
+    """Two-sided p value."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A pair of samples, by their places, and its test; None where there is too little to test."""
+class PairTest:
+    """The test of two samples, given by their indices; None if they cannot be tested."""
 
     first: int
     second: int
-    test: Welch | None
+    test: WelchTest | None
     corrected: float | None
-    """The test's p value, corrected for the number of tests."""
+    """The p value, corrected for the number of tests."""
 
 
-def welch(first: Sequence[float], second: Sequence[float]) -> Welch | None:
-    r"""Welch's t-test.
-
-    .. math:: t = \frac{\bar x - \bar y}{\sqrt{s_x^2 / n_x + s_y^2 / n_y}}
-
-    Args:
-        first: a sample.
-        second: another.
-
-    Returns:
-        The test; None for fewer than two values on a side, for values that are not finite, and for two samples without
-        any variance.
+def welch_test(first: Sequence[float], second: Sequence[float]) -> WelchTest | None:
+    """Welch's t-test; None for fewer than two values, values that are not finite, or two samples without variance.
 
     Example:
-        >>> test = welch([1.0, 2.0, 3.0], [4.0, 5.0, 7.0])
+        >>> test = welch_test([1.0, 2.0, 3.0], [4.0, 5.0, 7.0])
         >>> round(test.difference, 3), round(test.p, 3)
         (-3.333, 0.042)
     """
     samples = (first, second)
     if min(map(len, samples)) < 2 or not all(math.isfinite(value) for sample in samples for value in sample):
         return None
-    parts = [statistics.variance(sample) / len(sample) for sample in samples]  # of the means
-    if not sum(parts):
+    if not any(statistics.variance(sample) for sample in samples):
         return None
-    # The Welch-Satterthwaite equation.
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(s) - 1) for part, s in zip(parts, samples, strict=True))
-    difference, error = statistics.fmean(first) - statistics.fmean(second), math.sqrt(sum(parts))
-    margin = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    p = 2 * float(special.stdtr(freedom, -abs(difference) / error))
-    return Welch(difference, difference - margin, difference + margin, p)
+    from scipy import stats  # type: ignore[import-untyped]  # half a second, and few pages need it
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # one sample may have no variance
+        test = stats.ttest_ind(first, second, equal_var=False)
+        interval = test.confidence_interval(CONFIDENCE)
+    difference = statistics.fmean(first) - statistics.fmean(second)
+    return WelchTest(difference, float(interval.low), float(interval.high), float(test.pvalue))
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """p values corrected for their number by Holm's method: the smallest times their number, and so on.
+    """p values corrected by Holm's method: the smallest times their number, the next times one less, and so on.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])
@@ -250,9 +250,9 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def compare(samples: Sequence[Sequence[float]]) -> list[Comparison]:
-    """Every pair of samples; p values are corrected for the number of pairs that can be tested."""
+def compare_pairs(samples: Sequence[Sequence[float]]) -> list[PairTest]:
+    """Test every pair of samples; p values are corrected for the number of pairs that can be tested."""
     pairs = list(combinations(range(len(samples)), 2))
-    tests = [welch(samples[first], samples[second]) for first, second in pairs]
+    tests = [welch_test(samples[first], samples[second]) for first, second in pairs]
     corrected = iter(holm([test.p for test in tests if test]))
-    return [Comparison(*pair, test, next(corrected) if test else None) for pair, test in zip(pairs, tests, strict=True)]
+    return [PairTest(*pair, test, next(corrected) if test else None) for pair, test in zip(pairs, tests, strict=True)]

@@ -1,21 +1,30 @@
-"""Evaluations as the terminal shows them: protocols, and a table of figures."""
+"""Scores as rows and sentences for the terminal, in tables that fit its width."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from wcgan.paper.tables import MEASURES
-from wcgan.report.compare import Score, evaluation_to_text, last_evaluations, runs_to_scores
 from wcgan.report.numbers import counted, duration, is_number
-from wcgan.report.protocols import evaluations_to_protocols, protocol_to_sentence
 from wcgan.report.read import Record, RunRecord, protocol_key
+from wcgan.report.scores import (
+    Score,
+    evaluation_to_text,
+    evaluations_to_protocols,
+    last_evaluations,
+    protocol_to_sentence,
+    runs_to_scores,
+)
 from wcgan.report.seed_groups import measure
 
+Row = tuple[str, ...]
 HEADS = ("score", "value", "images", "seed")
+GAP = 2
+"""Spaces between the columns of a table."""
 
 
-def scores_to_rows(scores: Record) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """The heads and the rows of a table that fits 80 columns, and the sentences around it: the protocol is the first.
+def scores_to_rows(scores: Record) -> tuple[Row, list[Row], list[str]]:
+    """The heads and rows of a table of scores, and the sentences around it; the first names the protocol.
 
     Example:
         >>> protocol = {"name": "all", "reference": {"images": 9, "of": 9, "dataset": "cats", "split": "train"}}
@@ -24,7 +33,7 @@ def scores_to_rows(scores: Record) -> tuple[tuple[str, ...], list[tuple[str, ...
     """
     protocol = scores["protocol"]
     names = [name for name, value in scores.items() if is_number(value) and name != "seconds"]
-    rows: list[tuple[str, ...]] = [
+    rows: list[Row] = [
         (name, evaluation_to_text(scores, name), _images(name, protocol), str(protocol["seed"])) for name in names
     ]
     facts = {key: value for key, value in protocol.items() if key not in ("name", "std", "seed", "scored")}
@@ -33,15 +42,15 @@ def scores_to_rows(scores: Record) -> tuple[tuple[str, ...], list[tuple[str, ...
     return HEADS, rows, [f"protocol: {protocol['name']}", protocol_to_sentence(facts, []), cost]
 
 
-def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """The heads and the rows of a table of runs, and a sentence for each protocol where there are several.
+def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[Row, list[Row], list[str]]:
+    """The heads and rows of a table of runs, and a sentence per protocol if there are several.
 
-    A run has a row for each protocol of its last evaluations: figures of two protocols never stand side by side.
+    A run has a row for each protocol of its last evaluations, so that no row mixes protocols.
     """
     names = list(dict.fromkeys(score.name for score in runs_to_scores(runs)))
     protocols = evaluations_to_protocols(record for run in runs for record in last_evaluations(run))
     several = len(protocols) > 1
-    rows: list[tuple[str, ...]] = []
+    rows: list[Row] = []
     for run in runs:
         for record in last_evaluations(run) or [{}]:
             letters = (protocols[protocol_key(record)].letter if record else "",) if several else ()
@@ -51,8 +60,32 @@ def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[tuple[str, ...], list[tuple
     return heads, rows, [f"protocol {each.letter}: {each.sentence}" for each in protocols.values()] if several else []
 
 
+def split_columns(heads: Row, rows: Sequence[Row], width: int) -> list[tuple[Row, list[Row]]]:
+    """A table as several that fit a width, each with the first column and some of the others.
+
+    The first column counts with half of the width at most, since long names can be folded. A head may break before a
+    bracket.
+
+    Example:
+        >>> split_columns(("run", "FID(classifier)", "IS"), [("wc", "1.5", "8.25")], width=20)
+        [(('run', 'FID(classifier)'), [('wc', '1.5')]), (('run', 'IS'), [('wc', '8.25')])]
+    """
+    lines = [tuple(head.replace("(", "\n(").split("\n")) for head in heads]
+    widths = [max(map(len, (*line, *column))) + GAP for line, *column in zip(lines, *rows, strict=True)]
+    first = min(widths[0], width // 2)
+    parts: list[list[int]] = [[]]
+    for place in range(1, len(heads)):
+        if parts[-1] and first + sum(widths[each] for each in parts[-1]) + widths[place] > width:
+            parts.append([])
+        parts[-1].append(place)
+    return [
+        (tuple(heads[each] for each in (0, *part)), [tuple(row[each] for each in (0, *part)) for row in rows])
+        for part in parts
+    ]
+
+
 def runs_to_error(runs: Sequence[RunRecord]) -> str:
-    """The last error of a classifier in a line; of several seeds, their mean and that of each."""
+    """A line with the last error of a classifier; for several seeds, the mean and the error of each."""
     measured = measure(runs, Score(*MEASURES["error"]))
     if measured is None:
         return "error: not measured yet"
@@ -64,7 +97,7 @@ def runs_to_error(runs: Sequence[RunRecord]) -> str:
 
 
 def _images(name: str, protocol: Record) -> str:
-    """How many images a figure comes from."""
+    """How many images a score is computed from."""
     if name.startswith("IS"):
         return f"{protocol['splits']} x {protocol['scored_by_IS'] // protocol['splits']:,}"
     if name.startswith("accuracy"):

@@ -24,11 +24,12 @@ from wcgan.reproduce.plan import (
     write_options,
 )
 from wcgan.reproduce.ray import connected, import_ray, run_on_cluster
+from wcgan.runs.status import RunStatus
 
 WriteTable = Callable[[Table, Mapping[str, Sequence[Path]], Path, float, Sequence[str]], dict[str, Path]]
 """`wcgan.report.write_table`: from a table and the folders of its rows' runs to its files."""
 INCOMPLETE = 1
-_NOT_BEGUN = Ending("not begun", sentence="not begun")
+_NOT_STARTED = Ending(RunStatus.NOT_STARTED, sentence=str(RunStatus.NOT_STARTED))
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def reproduce(
                 stop.signal = stop.signal or ending.stopped_by
         except KeyboardInterrupt:
             pass  # outside of training, where nothing that is written is half written
-    missing = {run.name: endings.get(run.name, _NOT_BEGUN) for run in plan.runs}
-    missing = {name: ending for name, ending in missing.items() if ending.state != "done"}
+    missing = {run.name: endings.get(run.name, _NOT_STARTED) for run in plan.runs}
+    missing = {name: ending for name, ending in missing.items() if ending.state is not RunStatus.DONE}
     states = [f"Not done: {', '.join(f'{name} ({e.state})' for name, e in missing.items())}."] if missing else []
     files = _write(plan.key, plan.table, plan.out, write_table, [*notes, *states])
     return Result(files, tuple(_problems(missing, len(plan.runs))), stop.signal)
@@ -142,7 +143,7 @@ def _write(key: str, table: Table, out: Path, write_table: WriteTable, notes: Se
 
 def _run_in_turn(runs: Sequence[PlannedRun], show: Show) -> Iterator[tuple[PlannedRun, Ending]]:
     for run in runs:
-        show(run, "running", "")
+        show(run, RunStatus.RUNNING, "")
         ending = finish_run(run)
         yield run, ending
         if ending.stopped_by is not None:

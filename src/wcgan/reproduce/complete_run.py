@@ -19,6 +19,7 @@ from wcgan.reproduce.plan import PlannedRun, Reproduction, start_run
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import ClassifyConfig, Config
 from wcgan.runs.folder import Run
+from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 from wcgan.train.loop import DivergedError
 
 _log = logging.getLogger(__name__)
@@ -28,8 +29,7 @@ _log = logging.getLogger(__name__)
 class Ending:
     """How far a run was brought."""
 
-    state: str
-    """done, diverged, stopped or failed."""
+    state: RunStatus
     iteration: int = 0
     sentence: str = ""
     """Why it is not done; of one that is, its figures."""
@@ -46,12 +46,12 @@ def finish_run(planned: PlannedRun) -> Ending:
         with locked(_lock_of(planned)):
             return _finish(planned, find_looker())
     except DivergedError as error:
-        return Ending("diverged", run_to_standing(planned, Looker("classifier")).iteration, str(error))
+        return Ending(RunStatus.DIVERGED, run_to_standing(planned, Looker("classifier")).iteration, str(error))
     except (ValueError, OSError, ImportError) as error:
-        return Ending("failed", sentence=str(error))
+        return Ending(RunStatus.FAILED, sentence=str(error))
     except Exception as error:
         _log.exception("%s", planned.name)
-        return Ending("failed", sentence=f"{type(error).__name__}: {error}")
+        return Ending(RunStatus.FAILED, sentence=f"{type(error).__name__}: {error}")
 
 
 def _lock_of(planned: PlannedRun) -> Path:
@@ -65,9 +65,10 @@ def _lock_of(planned: PlannedRun) -> Path:
 def run_to_ending(planned: PlannedRun, looker: Looker) -> Ending | None:
     """Of a run with nothing left to do; None for any other."""
     standing = run_to_standing(planned, looker)
-    if standing.state == "diverged":
-        return Ending("diverged", standing.iteration, f"diverged at iteration {standing.iteration}")
-    return Ending("done", standing.iteration, standing.figures) if standing.state == "done" else None
+    if standing.state is RunStatus.DIVERGED:
+        return Ending(RunStatus.DIVERGED, standing.iteration, f"diverged at iteration {standing.iteration}")
+    done = standing.state is RunStatus.DONE
+    return Ending(RunStatus.DONE, standing.iteration, standing.figures) if done else None
 
 
 def _finish(planned: PlannedRun, looker: Looker) -> Ending:
@@ -76,19 +77,17 @@ def _finish(planned: PlannedRun, looker: Looker) -> Ending:
         return ended
     run = Run(planned.folder)
     _check_checkpoints(run)
-    if not (run.folder / "config.yaml").exists():
-        for leftover in run.folder.glob(".config.yaml.*.tmp"):  # of a process killed as it began
-            leftover.unlink()
     outcome = start_run(planned.config, planned.folder)
     if outcome.stopped_by is not None:
-        return Ending("stopped", outcome.iteration, f"stopped at iteration {outcome.iteration}", outcome.stopped_by)
+        sentence = f"stopped at iteration {outcome.iteration}"
+        return Ending(RunStatus.STOPPED, outcome.iteration, sentence, outcome.stopped_by)
     missing = missing_figures(planned, looker, run.lines())
     if missing and isinstance(planned.config, ClassifyConfig):
         raise ValueError(f"{run.folder} is trained and lacks its error: bring its metrics back, or delete it")
     for protocol, metrics in missing.items():
         _measure(run, protocol, metrics, looker)
     after = run_to_standing(planned, looker)
-    return Ending("done", after.iteration, after.figures)
+    return Ending(RunStatus.DONE, after.iteration, after.figures)
 
 
 def _check_checkpoints(run: Run) -> None:
@@ -153,8 +152,7 @@ class Looker:
 class Standing:
     """How far a run is."""
 
-    state: str
-    """missing, begun, done or diverged."""
+    state: RunStatus
     iteration: int = 0
     figures: str = ""
     """Its last ones, in words."""
@@ -179,14 +177,12 @@ def looker_to_notes(looker: Looker, plan: Reproduction) -> list[str]:
 def run_to_standing(planned: PlannedRun, looker: Looker) -> Standing:
     """From the files of its folder alone."""
     lines = Run(planned.folder).lines()
-    if not lines:
-        return Standing("missing")
-    iteration = max(line["iteration"] for line in lines)
-    last = next((line["what"] for line in reversed(lines) if line["kind"] == "event"), None)
-    if last == "diverged":
-        return Standing("diverged", iteration)
-    done = iteration >= planned.config.train.iterations and not missing_figures(planned, looker, lines)
-    return Standing("done" if done else "begun", iteration, _figures_to_words(lines))
+    iteration, last = lines_to_iteration(lines), planned.config.train.iterations
+    status = metrics_to_status(lines, last)
+    if status in (RunStatus.NOT_STARTED, RunStatus.DIVERGED):
+        return Standing(status, iteration)
+    done = iteration >= last and not missing_figures(planned, looker, lines)
+    return Standing(RunStatus.DONE if done else status, iteration, _figures_to_words(lines))
 
 
 def missing_figures(planned: PlannedRun, looker: Looker, lines: Sequence[Record]) -> dict[str, tuple[str, ...]]:

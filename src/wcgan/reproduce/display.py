@@ -13,11 +13,22 @@ from rich.table import Table as RichTable
 
 from wcgan.core.terminal import cells, printable
 from wcgan.reproduce.plan import PlannedRun
+from wcgan.runs.status import RunStatus
 
-Show = Callable[[PlannedRun, str, str], None]
-"""Takes a run, its state, and more words on it."""
+Show = Callable[[PlannedRun, RunStatus, str], None]
+"""Takes a run, its status, and more words on it."""
 REFRESHES_PER_SECOND = 2
-_ORDER = ("running", "failed", "diverged", "stopped", "waiting", "done")  # a terminal may be too low for them all
+# The most telling first: a terminal may be too low for all runs.
+_ORDER = [
+    RunStatus.RUNNING,
+    RunStatus.FAILED,
+    RunStatus.DIVERGED,
+    RunStatus.STOPPED,
+    RunStatus.UNFINISHED,
+    RunStatus.FINISHED,
+    RunStatus.NOT_STARTED,
+    RunStatus.DONE,
+]
 
 
 @contextmanager
@@ -32,10 +43,10 @@ def board_for(runs: Sequence[PlannedRun], live: bool) -> Iterator[Show]:
     if not live or not console.is_terminal:
         yield _lines()
         return
-    known = {run.folder: (run, "waiting", "") for run in runs}
+    known = {run.folder: (run, RunStatus.NOT_STARTED, "") for run in runs}
     with Live(_table(known.values()), console=console, refresh_per_second=REFRESHES_PER_SECOND) as shown:
 
-        def show(run: PlannedRun, state: str, words: str) -> None:
+        def show(run: PlannedRun, state: RunStatus, words: str) -> None:
             known[run.folder] = (run, state, words)
             shown.update(_table(known.values()))
 
@@ -43,13 +54,13 @@ def board_for(runs: Sequence[PlannedRun], live: bool) -> Iterator[Show]:
 
 
 def _lines() -> Show:
-    before: dict[object, str] = {}
+    before: dict[object, RunStatus] = {}
     said: set[str] = set()
 
-    def show(run: PlannedRun, state: str, words: str) -> None:
+    def show(run: PlannedRun, state: RunStatus, words: str) -> None:
         if before.get(run.folder) != state:
             before[run.folder] = state
-            if state == "failed":  # for one reason, perhaps, that all runs share
+            if state is RunStatus.FAILED:  # for one reason, perhaps, that all runs share
                 words = "" if words in said else words
                 said.add(words)
             line = printable(f"{run.name}: {state}{f' ({words})' if words else ''}")
@@ -58,7 +69,7 @@ def _lines() -> Show:
     return show
 
 
-def _table(runs: Iterable[tuple[PlannedRun, str, str]]) -> RichTable:
+def _table(runs: Iterable[tuple[PlannedRun, RunStatus, str]]) -> RichTable:
     table = RichTable(*(Column(name, overflow="fold") for name in ("row", "seed", "state", "")))
     for run, state, words in sorted(runs, key=lambda each: _ORDER.index(each[1])):
         table.add_row(*cells((run.row.preset, run.seed, state, words)))

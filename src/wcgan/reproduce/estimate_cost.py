@@ -34,9 +34,10 @@ from wcgan.reproduce.plan import PlannedRun, Reproduction, RunConfig
 from wcgan.runs.config import ClassifyConfig, Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
+from wcgan.runs.status import RunStatus
 from wcgan.train import gan
-from wcgan.train.batches import LabelledBatches, dataset_on
-from wcgan.train.classifier import build_pupil, examine, make_step, pupil_to_task
+from wcgan.train.batches import ClassifierBatches, dataset_on
+from wcgan.train.classifier import build_learner, learner_to_task, make_step, measure_error
 from wcgan.train.gan import build_players
 from wcgan.train.graph import WARM_UP
 from wcgan.train.loop import save
@@ -122,7 +123,7 @@ def runs_to_estimate(
         small: whether there are fewer real images than the protocols have: training's evaluation is then all there is.
     """
     standings = [run_to_standing(run, looker) for run in runs]
-    left = [(r, s) for r, s in zip(runs, standings, strict=True) if s.state not in ("done", "diverged")]
+    left = [(r, s) for r, s in zip(runs, standings, strict=True) if s.state not in (RunStatus.DONE, RunStatus.DIVERGED)]
     burst = burst or Burst(0.0, 0.0, 0, 0)
     return Estimate(
         runs[0].row,
@@ -143,7 +144,7 @@ def measure_burst(config: Config, looker: Looker, seconds: float = SECONDS) -> B
     gan.compile_players(players, config, hardware, Silence())
     step = gan.make_step(players, batches, config, hardware, Silence())
     per_iteration = _time_warm(step, hardware.device, seconds)
-    sampler = Sampler(players.sampler, dataset.classes)
+    sampler = Sampler(players.sampled_generator, dataset.classes)
     networks = [load_inception(device=str(hardware.device))] if looker.features == "inception" else []
     per_image = _time(lambda number: _look(sampler, networks, number), hardware.device, seconds) / CHUNK
     with tempfile.TemporaryDirectory() as folder:
@@ -159,14 +160,14 @@ def measure_classifier(config: ClassifyConfig, seconds: float = SECONDS) -> Burs
     hardware, (training, test) = find_hardware(config.train), load_splits(config)
     config, device = fit_classifier(config, training), hardware.device
     training, test = dataset_on(training, device), dataset_on(test, device)
-    pupil = build_pupil(config, training.images, device, hardware.channels_last)
-    step = make_step([pupil], [LabelledBatches(training, config.train, device)], hardware, Silence())
+    learner = build_learner(config, training.images, device, hardware.channels_last)
+    step = make_step([learner], [ClassifierBatches(training, config.train, device)], hardware, Silence())
     per_iteration = _time_warm(step, device, seconds)
     few = replace(test, images=test.images[:CHUNK], labels=None if test.labels is None else test.labels[:CHUNK])
-    per_image = _time(lambda _: examine(pupil, few, device), device, seconds) / len(few)
+    per_image = _time(lambda _: measure_error(learner, few, device), device, seconds) / len(few)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        save(pupil_to_task(pupil, config, training, test, run, device, Rank()), 0, 0.0)
+        save(learner_to_task(learner, config, training, test, run, device, Rank()), 0, 0.0)
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
         return Burst(per_iteration, per_image, checkpoint, 0, len(test))
 

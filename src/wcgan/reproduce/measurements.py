@@ -13,6 +13,7 @@ from wcgan.core.device import find_hardware
 from wcgan.core.files import write_atomically
 from wcgan.paper.listing import architectures_to_lines
 from wcgan.paper.tables import USER_STUDY, Judgement
+from wcgan.report.formats import rows_to_markdown
 from wcgan.reproduce.figures import PLAIN, draw_picture, write_grids
 from wcgan.reproduce.overhead import ITERATIONS, SECONDS, WHITENINGS, measure_and_write, overhead_configs
 from wcgan.reproduce.plan import EXPERIMENTS, folders_of
@@ -140,7 +141,7 @@ def judgements_to_lines(judgements: dict[str, Judgement]) -> list[str]:
         alpha = "not defined" if math.isnan(j.alpha) else f"{j.alpha:.2f}"
         figures = (f"{j.preference:.2f}%", alpha, *map(str, (j.people, j.classes, j.images)))
         rows.append((name, f"{j.a} vs {j.b}", *figures))
-    return [f"| {' | '.join(cells)} |" for cells in (heads, ("---",) * len(heads), *rows)]
+    return rows_to_markdown(heads, rows)
 
 
 def make_architectures(number: int, out: Path, settings: Sequence[str], dry_run: bool, say: Say) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +17,7 @@ from wcgan.core.files import write_atomically
 from wcgan.core.processes import Rank
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningColoring2d, WhiteningLayer
+from wcgan.report.formats import rows_to_csv, rows_to_markdown
 from wcgan.reproduce.timed_iteration import (
     WARM_UP,
     WIDTH_ON_CPU,
@@ -236,21 +235,17 @@ def _widths(config: Config) -> str:
 
 
 def costs_to_csv(costs: Sequence[Cost]) -> str:
-    text = io.StringIO()
-    lines = csv.DictWriter(text, [field.name for field in fields(Cost)], lineterminator="\n")
-    lines.writeheader()
-    lines.writerows(asdict(cost) for cost in costs)
-    return text.getvalue()
+    return rows_to_csv([field.name for field in fields(Cost)], map(asdict, costs))
 
 
 def costs_to_markdown(costs: Sequence[Cost], facts: Mapping[str, str]) -> str:
-    lines = ["# What whitening costs", "", "| | ms | rounds | ratio | to | paper, ms | paper, ratio |"]
-    lines.append("|---|---:|---:|---:|---|---:|---:|")
+    rows = []
     for cost in costs:
         ms = f"{cost.ms:.2f} ({cost.ms_lower:.2f} to {cost.ms_upper:.2f})"
         ratio = "" if cost.ratio is None else f"{cost.ratio:.2f} ({cost.ratio_lower:.2f} to {cost.ratio_upper:.2f})"
         paper_ms = "" if cost.paper_ms is None else f"{cost.paper_ms:.0f}"
-        cells = (cost.name, ms, str(cost.rounds), ratio, cost.over, paper_ms, cost.paper_ratio)
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", *(f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items()), "", *NOTES, ""]
-    return "\n".join(lines)
+        rows.append((cost.name, ms, str(cost.rounds), ratio, cost.over, paper_ms, cost.paper_ratio))
+    right = ("ms", "rounds", "ratio", "paper, ms", "paper, ratio")
+    table = rows_to_markdown(("", "ms", "rounds", "ratio", "to", "paper, ms", "paper, ratio"), rows, right)
+    described = [f"- {name.replace('_', ' ')}: {value}" for name, value in facts.items()]
+    return "\n".join(["# What whitening costs", "", *table, "", *described, "", *NOTES, ""])

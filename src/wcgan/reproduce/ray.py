@@ -15,6 +15,7 @@ from wcgan.reproduce.complete_run import Ending, Looker, finish_run, run_to_stan
 from wcgan.reproduce.display import Show
 from wcgan.reproduce.plan import PlannedRun
 from wcgan.runs.folder import Run
+from wcgan.runs.status import RunStatus
 
 RETRIES = 5  # of a task whose worker died
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -109,7 +110,7 @@ def run_on_cluster(
         for reference in ready:
             run = pending.pop(reference)
             ending = _ending(ray, reference, run)
-            if ending.state == "stopped" and not stopping():  # its worker alone was told to end
+            if ending.state is RunStatus.STOPPED and not stopping():  # its worker alone was told to end
                 pending[submit(run)] = run
             else:
                 yield run, ending
@@ -117,7 +118,7 @@ def run_on_cluster(
             if changes[run.folder] != _last_change(run):
                 changes[run.folder] = _last_change(run)
                 iteration = run_to_standing(run, Looker("classifier")).iteration
-                show(run, "running", f"{iteration:,} of {run.config.train.iterations:,}")
+                show(run, RunStatus.RUNNING, f"{iteration:,} of {run.config.train.iterations:,}")
 
 
 def _finish_on_worker(planned: PlannedRun, environment: dict[str, str], mark: Path, token: str) -> Ending:
@@ -125,7 +126,7 @@ def _finish_on_worker(planned: PlannedRun, environment: dict[str, str], mark: Pa
     if not mark.is_file() or mark.read_text(encoding="utf-8") != token:
         where = os.uname().nodename
         return Ending(
-            "failed", sentence=f"{mark.parent} is another folder on {where}: name one that all machines share"
+            RunStatus.FAILED, sentence=f"{mark.parent} is another folder on {where}: name one that all machines share"
         )
     return finish_run(planned)
 
@@ -145,7 +146,7 @@ def _last_change(run: PlannedRun) -> int:
 
 
 def _stop(ray: Any, pending: dict[Any, PlannedRun]) -> Iterator[tuple[PlannedRun, Ending]]:
-    """Interrupts all tasks: those that train write a checkpoint first, those that wait are never begun."""
+    """Interrupts all tasks: those that train write a checkpoint first, those that wait are never started."""
     for reference in pending:
         ray.cancel(reference)
     ray.wait(list(pending), num_returns=len(pending), timeout=SECONDS_TO_STOP)
@@ -158,9 +159,10 @@ def _ending(ray: Any, reference: Any, run: PlannedRun) -> Ending:
         ending: Ending = ray.get(reference, timeout=0)
     except (ray.exceptions.TaskCancelledError, ray.exceptions.GetTimeoutError):
         iteration = run_to_standing(run, Looker("classifier")).iteration
-        return Ending("stopped", iteration, f"stopped at iteration {iteration}" if iteration else "not begun")
+        sentence = f"stopped at iteration {iteration}" if iteration else str(RunStatus.NOT_STARTED)
+        return Ending(RunStatus.STOPPED, iteration, sentence)
     except ray.exceptions.RayError as error:
-        return Ending("failed", sentence=f"its worker died {RETRIES + 1} times: {_first_line(error)}")
+        return Ending(RunStatus.FAILED, sentence=f"its worker died {RETRIES + 1} times: {_first_line(error)}")
     return ending
 
 

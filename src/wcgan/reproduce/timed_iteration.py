@@ -17,7 +17,7 @@ from wcgan.norm import VARIANTS
 from wcgan.paper.presets import preset
 from wcgan.runs.config import Config
 from wcgan.train import graph
-from wcgan.train.batches import Batches
+from wcgan.train.batches import GanBatches
 from wcgan.train.gan import Players, batches_of, build_players, compile_players, make_step
 
 Step = Callable[[int], object]
@@ -72,7 +72,7 @@ class Workbench:
     """Networks and data on a device, ready to be trained."""
 
     players: Players
-    batches: Batches
+    batches: GanBatches
     hardware: Hardware
     progress: TrainingProgress
 

@@ -2,20 +2,30 @@
 
 A checkpoint is `NAME.safetensors` and then `NAME.json`, which holds the SHA-256 of both. Each is written to a
 temporary file, flushed to the disk and renamed, so that a process killed at any moment leaves the checkpoint before it
-untouched, and one that was cut short or damaged later is recognised when it is read.
+untouched. A checkpoint that was cut short or damaged later is recognised when it is read.
 """
 
 import hashlib
 import json
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from wcgan.core.files import NO_SPACE, write_atomically
+from wcgan.core.config import config_to_dict
+from wcgan.core.files import NO_SPACE, remove_leftovers, write_atomically
+from wcgan.core.reading import open_file, parse_json, read_bytes
+from wcgan.runs.folder import MOST_ITERATIONS, Run, config_differences
+
+MOST_FACTS = 1 << 24  # bytes of the JSON file
+_NUMBER = re.compile(r"[0-9]+")
 
 
 class CheckpointError(ValueError):
@@ -30,10 +40,14 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
     damaged: tuple[str, ...] = ()
-    """Newer checkpoints that had to be passed over, and why."""
+    """Newer checkpoints that cannot be read, and why."""
+
+
+# Writing
 
 
 def write_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
+    """Writes both files; the facts are values for JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     content = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     path = folder / f"{name}.safetensors"
@@ -57,7 +71,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _digest(content: bytes, facts: dict[str, Any]) -> str:
-    """Of the tensors and of the facts beside them."""
+    """SHA-256 of the tensors and of the facts beside them."""
     plain = json.dumps({k: v for k, v in facts.items() if k != "sha256"}, sort_keys=True)
     digest = hashlib.sha256(content)
     digest.update(plain.encode())
@@ -72,63 +86,173 @@ def keep_last(folder: Path, count: int, newest: int) -> None:
     for path in [p for p in _numbered(folder) if int(p.stem) <= newest][count:]:
         path.unlink(missing_ok=True)  # the JSON first: without it the tensors are no checkpoint
     for path in folder.glob("*.safetensors"):
-        if path.stem.isdigit() and not path.with_suffix(".json").exists():
+        if _NUMBER.fullmatch(path.stem) and not path.with_suffix(".json").exists():
             path.unlink(missing_ok=True)
-    for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+    remove_leftovers(folder)
 
 
 def _numbered(folder: Path) -> list[Path]:
     """The JSON files of numbered checkpoints, newest first."""
-    return sorted((p for p in folder.glob("*.json") if p.stem.isdigit()), key=lambda p: int(p.stem), reverse=True)
+    found = (path for path in folder.glob("*.json") if _NUMBER.fullmatch(path.stem))
+    return sorted(found, key=lambda path: int(path.stem), reverse=True)
+
+
+# Reading
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """One checkpoint, checked against its hash."""
+    """One checkpoint, checked against its hash and for the types of its facts; `path` with either suffix or none.
+
+    Raises:
+        CheckpointError: that names the file, if there is no such checkpoint or it is damaged.
+    """
+    facts_file, tensors_file = path.with_suffix(".json"), path.with_suffix(".safetensors")
     try:
-        facts = json.loads(path.with_suffix(".json").read_bytes())
-        content = path.with_suffix(".safetensors").read_bytes()
-        if _digest(content, facts) != facts["sha256"]:
-            raise CheckpointError(f"{path.name}: its content is not what was written ({len(content)} bytes)")
-        return Checkpoint(path.with_suffix(".safetensors"), load(content), facts)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{Path(error.filename).name} is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
-        raise CheckpointError(f"{path.with_suffix('.json').name} is damaged") from None
+        facts = parse_json(read_bytes(facts_file, MOST_FACTS).decode("utf-8"))
+    except OSError as error:
+        raise _unreadable(facts_file, error) from None
+    except ValueError:
+        raise CheckpointError(f"{facts_file.name} is damaged") from None
+    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), str):
+        raise CheckpointError(f"{facts_file.name} is damaged")
+    try:
+        with open_file(tensors_file, facts["bytes"] if type(facts.get("bytes")) is int else None) as file:
+            content = file.read()
+    except OSError as error:
+        raise _unreadable(tensors_file, error) from None
+    except ValueError as error:
+        raise CheckpointError(f"{tensors_file.name} is damaged: {error}") from None
+    if _digest(content, facts) != facts["sha256"]:
+        raise CheckpointError(f"{tensors_file.name}: its content is not what was written ({len(content)} bytes)")
+    for name, (is_right, wanted) in _FACTS.items():
+        if (name in facts or name == "iteration") and not is_right(facts.get(name)):
+            raise CheckpointError(f"{facts_file.name}: {name} must be {wanted}")
+    if _NUMBER.fullmatch(facts_file.stem) and int(facts_file.stem) != facts["iteration"]:
+        raise CheckpointError(f"{facts_file.name}: its iteration is not the number in its name")
+    try:
+        return Checkpoint(tensors_file, load(content), facts)
+    except (SafetensorError, ValueError, RuntimeError, KeyError, OverflowError) as error:
+        raise CheckpointError(f"{tensors_file.name} does not hold tensors: {' '.join(str(error).split())}") from None
+
+
+def _unreadable(file: Path, error: OSError) -> CheckpointError:
+    if isinstance(error, FileNotFoundError):
+        return CheckpointError(f"{file.name} is missing")
+    return CheckpointError(f"{file.name} cannot be read: {(error.strerror or str(error)).lower()}")
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MOST_ITERATIONS
+
+
+def _is_duration(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+# A hash says that the facts are those that were written, not that this package wrote them.
+_FACTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "iteration": (_is_whole, "a whole number"),
+    "seconds": (_is_duration, "a number of seconds"),
+    "classes": (_is_names, "a list of names"),
+    "config": (lambda value: isinstance(value, dict), "a mapping of fields"),
+}
 
 
 def read_newest(folder: Path, at_most: int | None = None) -> Checkpoint | None:
-    """The newest whole checkpoint, up to an iteration if one is named; None where none was ever written."""
+    """The newest checkpoint that can be read, up to an iteration if one is named; None where none was ever written."""
     damaged: list[str] = []
     for path in _numbered(folder):
         if at_most is not None and int(path.stem) > at_most:
             continue
         try:
-            found = read_checkpoint(path)
+            return replace(read_checkpoint(path), damaged=tuple(damaged))
         except CheckpointError as error:
             damaged.append(str(error))
-            continue
-        return Checkpoint(found.path, found.tensors, found.facts, tuple(damaged))
     if damaged:
         raise CheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(damaged)}")
     return None
 
 
+def find_checkpoint(run: Run, name: str) -> Checkpoint:
+    """A run's checkpoint by its name: `"last"`, `"best"` or the number of an iteration.
+
+    Raises:
+        CheckpointError: if there is none of that name, or it is damaged. A damaged last one is never replaced by an
+            older one unasked.
+    """
+    if name == "last":
+        found = read_newest(run.checkpoints)
+        if found is None:
+            raise CheckpointError(f"{run.folder} has no checkpoint yet: train it first")
+        if found.damaged:
+            older = int(found.path.stem)
+            raise CheckpointError(
+                f"the last checkpoint in {run.checkpoints} is damaged ({'; '.join(found.damaged)}): restore the file, "
+                f'or take the newest that is whole with --checkpoint {older} (in Python: checkpoint="{older}")'
+            )
+        return found
+    stem = name.lstrip("0").zfill(7) if _NUMBER.fullmatch(name) else name
+    try:
+        if not re.fullmatch(r"[\w-]{1,100}", stem):
+            raise CheckpointError("a checkpoint is last, best or the number of an iteration")
+        return read_checkpoint(run.checkpoints / stem)
+    except CheckpointError as error:
+        there = sorted(path.stem for path in run.checkpoints.glob("*.json"))
+        raise CheckpointError(
+            f"{run.folder} has no checkpoint {name} ({error}); it has {', '.join(there) or 'none'}"
+        ) from None
+
+
 def iteration_of(found: Checkpoint | None) -> int:
-    """How far a run was when it was written; 0 for none."""
+    """The iteration at which a checkpoint was written; 0 for None."""
     return 0 if found is None else int(found.facts["iteration"])
 
 
+# From a checkpoint to what it belongs to
+
+
+def check_config(found: Checkpoint, config: Any, *sections: str, advice: str = "put these settings back") -> None:
+    """Raises a CheckpointError, which says what differs, for a config that is not the checkpoint's own.
+
+    Args:
+        found: the checkpoint; one that was written before checkpoints knew their config fits any.
+        config: as it was read from `config.yaml`.
+        sections: the parts of the config that matter; all by default.
+        advice: how the sentence ends.
+    """
+    own, theirs = config_to_dict(config), found.facts.get("config", {})
+    differences = config_differences({name: own[name] for name in sections or own}, theirs)
+    if differences:
+        raise CheckpointError(
+            f"config.yaml in {found.path.parent.parent} is not the config that {found.path.name} was trained with "
+            f"({'; '.join(differences)}): {advice}"
+        )
+
+
 def tensors_to_network(found: Checkpoint, name: str, network: nn.Module) -> None:
+    """Puts one section of a checkpoint's tensors into a network.
+
+    Raises:
+        CheckpointError: if they do not fit.
+    """
+    tensors = section(found.tensors, name)
     try:
-        network.load_state_dict(section(found.tensors, name))
-    except RuntimeError as error:
+        for key, own in network.state_dict().items():
+            if key in tensors and tensors[key].is_floating_point() != own.is_floating_point():
+                raise ValueError(f"{key} is {tensors[key].dtype}")
+        network.load_state_dict(tensors)
+    except (RuntimeError, ValueError, TypeError) as error:
         raise CheckpointError(
             f"{found.path} does not fit the run's config.yaml: put back the settings that it was trained with"
         ) from error
 
 
 def section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with `prefix.`, by the rest of their names."""
     return {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
 
 

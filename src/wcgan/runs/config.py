@@ -1,13 +1,16 @@
-"""Everything that decides a run, in one frozen, typed object that is written beside its results."""
+"""The configs of runs, of a GAN and of a classifier: everything that decides one, written beside its results."""
 
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
-import yaml
-from wcgan.nets import DiscriminatorConfig, GeneratorConfig
+
 from wcgan.core.config import AnyConfig, config_from_dict, config_to_yaml
-from wcgan.nets import ClassifierConfig
+from wcgan.core.files import write_atomically
+from wcgan.core.reading import read_yaml
+from wcgan.nets import ClassifierConfig, DiscriminatorConfig, GeneratorConfig
+
+LARGEST_SEED = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class DataConfig:
     name: str = "digits"
     """A data set's name, or a folder of images."""
     folder: str | None = None
-    """Where the data sets lie; None for the usual place."""
+    """Where the data sets are; None for the usual place."""
     resolution: int | None = None
     """Side of the square images; None for the data set's own."""
     strict: bool = False
@@ -33,16 +36,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """What every training has: its length, what it writes and when, and what it runs on."""
+    """The settings of every training: its length, what it writes and when, and what it runs on."""
 
     iterations: int = 50_000
-    """How many."""
+    """Length of the training."""
     batch: int = 64
     """Images in an update."""
     learning_rate: float = 2e-4
-    """At its highest."""
+    """The highest of the schedule."""
     seed: int = 0
-    """Of weights, of the order of the data, and of all that is drawn."""
+    """Decides weights, the order of the data, and everything that is drawn."""
     log_every: int = 10
     """Iterations between lines of metrics."""
     checkpoint_every: int = 500
@@ -109,7 +112,7 @@ class TrainConfig(LoopConfig):
 
 @dataclass(frozen=True)
 class Config:
-    """A run."""
+    """The run of a GAN."""
 
     data: DataConfig = field(default_factory=DataConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
@@ -160,10 +163,12 @@ def check_train(train: TrainConfig) -> None:
 
 
 def check_loop(train: LoopConfig) -> None:
-    """What holds for every training."""
+    """Checks the settings that every training has."""
     at_least(train, 1, "iterations", "log_every", "checkpoint_every", "keep_checkpoints")
     at_least(train, 2, "batch")
     at_least(train, 0, "learning_rate", "evaluate_every", "seed")
+    if train.seed > LARGEST_SEED:
+        raise ValueError(f"train.seed must be less than 2**63, got {train.seed}")
 
 
 def at_least(train: LoopConfig, minimum: float, *names: str) -> None:
@@ -176,36 +181,6 @@ def in_unit_interval(train: LoopConfig, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(train, name) < 1:
             raise ValueError(f"train.{name} must be in [0, 1), got {getattr(train, name)}")
-
-
-# Files
-
-
-def write_config(config: Any, path: Path) -> None:
-    path.write_text(config_to_yaml(config), encoding="utf-8")
-
-
-@overload
-def read_config(path: Path) -> Config: ...
-
-
-@overload
-def read_config(path: Path, kind: type[AnyConfig]) -> AnyConfig: ...
-
-
-def read_config(path: Path, kind: type = Config) -> Any:
-    """A config of one kind, `Config` by default; a file that has another is refused by name."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path} does not exist") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    found = "classifier" if isinstance(values, dict) and "classifier" in values else "GAN"
-    wanted = "classifier" if any(f.name == "classifier" for f in dataclasses.fields(kind)) else "GAN"
-    if found != wanted:
-        raise ValueError(f"{path.parent} holds a {found}, and a {wanted} is wanted here")
-    return config_from_dict(values, kind)
 
 
 @dataclass(frozen=True)
@@ -253,10 +228,42 @@ class ClassifyTrainConfig(LoopConfig):
 
 @dataclass(frozen=True)
 class ClassifyConfig:
-    """A run."""
+    """The run of a classifier."""
 
     data: DataConfig = field(default_factory=DataConfig)
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     train: ClassifyTrainConfig = field(default_factory=ClassifyTrainConfig)
     preset: str | None = None
     """Name of the preset it began as."""
+
+
+# Files
+
+
+def write_config(config: Any, path: Path) -> None:
+    """Writes a config as YAML, atomically; `read_config` reads it back."""
+    write_atomically(path, config_to_yaml(config).encode())
+
+
+@overload
+def read_config(path: Path) -> Config: ...
+
+
+@overload
+def read_config(path: Path, kind: type[AnyConfig]) -> AnyConfig: ...
+
+
+def read_config(path: Path, kind: type = Config) -> Any:
+    """A config of one kind, `Config` by default; a file with the other kind is refused by name."""
+    try:
+        values = read_yaml(path)
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    found = "classifier" if isinstance(values, dict) and "classifier" in values else "GAN"
+    wanted = "classifier" if any(f.name == "classifier" for f in dataclasses.fields(kind)) else "GAN"
+    if found != wanted:
+        raise ValueError(f"{path.parent} is the run of a {found}, and that of a {wanted} is needed here")
+    try:
+        return config_from_dict(values, kind)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

@@ -1,16 +1,33 @@
-"""The folder of a run: it explains itself, and nothing in it runs code when read."""
+"""The folder of a run: its config, the one reader and writer of `metrics.jsonl`, and the code that made it.
+
+Nothing in the folder runs code when it is read.
+"""
 
 import json
+import logging
+import os
+import re
+import subprocess
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
-from wcgan.core.files import write_atomically
-from wcgan.core.config import AnyConfig, config_to_dict, config_to_yaml
-from wcgan.runs.config import Config, read_config
-from wcgan.core.files import require_new
-import os
-import subprocess
+
 import wcgan
+from wcgan.core.config import AnyConfig, config_to_dict, config_to_yaml
+from wcgan.core.files import owned, remove_leftovers, require_new, write_atomically
+from wcgan.core.reading import parse_json, read_bytes
+from wcgan.runs.config import Config, read_config
+
+_log = logging.getLogger(__name__)
+LOCK = "run.lock"
+MOST_METRICS = 1 << 30  # bytes of metrics.jsonl
+MOST_ITERATIONS = 1 << 53  # from here on, floats have gaps
+Line = dict[str, Any]
+"""A line of `metrics.jsonl`: its kind, its iteration, and what was measured."""
+_CHECKED = re.compile(rb'(\{.*), "crc": "([0-9a-f]{8})"\}')
 
 
 class Run:
@@ -46,41 +63,129 @@ class Run:
             raise ValueError(f"{self.folder} is not the folder of a run: it has no config.yaml")
         return read_config(self.folder / "config.yaml", kind)
 
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Keeps other processes from training in this folder.
+
+        Raises:
+            ValueError: that names the process which has it.
+        """
+        with owned(self.folder / LOCK, str(self.folder)):
+            yield
+
     def record(self, kind: str, iteration: int, **values: Any) -> None:
         """Appends a line to `metrics.jsonl`."""
-        line = json.dumps({"kind": kind, "iteration": iteration, **values})
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with self.metrics.open("ab+") as file:
+            torn = file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+            # A process that was killed may have left half a line: the next one must not become a part of it.
+            file.write(b"\n" * torn + line_to_bytes({"kind": kind, "iteration": iteration, **values}))
 
     def event(self, iteration: int, what: str, **values: Any) -> None:
+        """Appends a line that says what happened, and when."""
         time = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.record("event", iteration, what=what, time=time, **values)
 
-    def lines(self) -> list[dict[str, Any]]:
-        """What `metrics.jsonl` holds; a last line that was cut short is left out."""
-        if not self.metrics.exists():
-            return []
-        found = []
-        for line in self.metrics.read_text(encoding="utf-8").splitlines():
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return found
+    def lines(self) -> list[Line]:
+        """The lines of `metrics.jsonl` that can be read."""
+        return read_metrics(self.metrics)[0]
 
     def forget_after(self, iteration: int) -> None:
-        """Drops measurements past a checkpoint that a resumed run will make again; events stay."""
-        lines = [v for v in self.lines() if v["kind"] == "event" or v["iteration"] <= iteration]
-        write_atomically(self.metrics, "".join(json.dumps(v) + "\n" for v in lines).encode())
+        """Drops measurements past a checkpoint, which a resumed run will make again; events stay.
+
+        Lines that cannot be read are moved to `metrics.damaged.jsonl`.
+        """
+        lines, damaged = read_metrics(self.metrics)
+        if damaged:
+            aside = self.metrics.with_suffix(".damaged.jsonl")
+            with aside.open("ab") as file:
+                file.write(b"".join(line + b"\n" for line in damaged))
+                file.flush()
+                os.fsync(file.fileno())
+            _log.warning("%s: moved what cannot be read (lines: %d) to %s", self.metrics, len(damaged), aside.name)
+        kept = [line for line in lines if line["kind"] == "event" or line["iteration"] <= iteration]
+        if damaged or len(kept) < len(lines):
+            write_atomically(self.metrics, b"".join(map(line_to_bytes, kept)))
+
+
+# metrics.jsonl
+
+
+def line_to_bytes(line: Line) -> bytes:
+    """A line in JSON, with the CRC-32 of the text before it as its last field: a flipped bit does not go unnoticed."""
+    text = json.dumps(line).encode()
+    return text[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(text)
+
+
+def read_metrics(file: Path) -> tuple[list[Line], list[bytes]]:
+    """The lines of `metrics.jsonl`, and what could not be read; both empty where there is no such file.
+
+    Raises:
+        ValueError: that names the file, if it is too large or no regular file.
+        OSError: if it cannot be opened.
+    """
+    try:
+        content = read_bytes(file, MOST_METRICS)
+    except FileNotFoundError:
+        return [], []
+    lines, damaged = [], []
+    for text in content.split(b"\n"):
+        line = _bytes_to_line(text.rstrip(b"\r"))
+        if line is not None:
+            lines.append(line)
+        elif text.strip():
+            damaged.append(text)
+    return lines, damaged
+
+
+def _bytes_to_line(text: bytes) -> Line | None:
+    """A line whose checksum, if it has one, is right, and whose fields have the types that readers rely on."""
+    checked = _CHECKED.fullmatch(text)
+    if checked is not None:
+        text = checked[1] + b"}"
+        if zlib.crc32(text) != int(checked[2], 16):
+            return None
+    try:
+        line = parse_json(text.decode("utf-8"))
+    except ValueError:
+        return None
+    if not isinstance(line, dict) or "crc" in line:  # a checksum that is not where it was written
+        return None
+    kind, iteration, protocol = line.get("kind"), line.get("iteration"), line.get("protocol", {})
+    if type(iteration) is not int or not 0 <= iteration < MOST_ITERATIONS or not isinstance(kind, str):
+        return None
+    wrong = kind == "event" and not isinstance(line.get("what"), str)
+    return None if wrong or (kind == "evaluation" and not isinstance(protocol, dict)) else line
+
+
+# Beginning and resuming
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a folder has anything in it but what a process that was killed as it began may have left."""
+    return folder.is_dir() and any(
+        path.name != LOCK and not (path.name.startswith(".config.yaml.") and path.suffix == ".tmp")
+        for path in folder.iterdir()
+    )
 
 
 def new_run(folder: Path, config: Any) -> Run:
-    """A fresh folder; one that holds anything is never written over."""
-    require_new(folder, "name another with --out, or go on with --resume")
-    folder.mkdir(parents=True, exist_ok=True)
+    """Makes a run's folder; one that is not empty is never written to.
+
+    Raises:
+        ValueError: for a folder that is not empty, or that another process uses.
+    """
+    advice = "name another with --out, or go on with --resume"
+    if not folder.is_dir():
+        require_new(folder, advice)
+        folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
-    write_atomically(folder / "config.yaml", config_to_yaml(config).encode())
-    return run
+    if not is_begun(folder):
+        with run.owned():
+            if not is_begun(folder):
+                remove_leftovers(folder, "config.yaml")
+                write_atomically(folder / "config.yaml", config_to_yaml(config).encode())
+                return run
+    raise ValueError(f"{folder} exists already: {advice}")
 
 
 @overload
@@ -92,11 +197,11 @@ def resumed_run(folder: Path, config: AnyConfig | None, kind: type[AnyConfig]) -
 
 
 def resumed_run(folder: Path, config: Any = None, kind: type = Config) -> tuple[Run, Any]:
-    """A folder to go on with, and its own config; a config that differs from it is refused."""
+    """A run to resume, and its own config; a `config` that differs from it is refused."""
     run = Run(folder)
     own: Any = run.config(kind)
     if config is not None and config != own:
-        differences = _differences(config_to_dict(own), config_to_dict(config))
+        differences = config_differences(config_to_dict(own), config_to_dict(config))
         raise ValueError(
             f"{folder} was begun with another config ({'; '.join(differences)}): "
             f"resume without a preset and --set, or begin a new run with another --out"
@@ -104,23 +209,28 @@ def resumed_run(folder: Path, config: Any = None, kind: type = Config) -> tuple[
     return run, own
 
 
-def _differences(own: dict[str, Any], other: dict[str, Any], path: str = "") -> list[str]:
+def config_differences(own: dict[str, Any], other: dict[str, Any], path: str = "") -> list[str]:
+    """The fields of two configs, as plain values, that differ; a field that one of them lacks is left out."""
     found = []
-    for key, value in own.items():
-        if isinstance(value, dict) and isinstance(other.get(key), dict):
-            found += _differences(value, other[key], f"{path}{key}.")
-        elif value != other.get(key):
-            found.append(f"{path}{key} is {value}, not {other.get(key)}")
+    for key in (key for key in own if key in other):
+        mine, theirs = own[key], other[key]
+        if isinstance(mine, dict) and isinstance(theirs, dict) and key != "options":
+            found += config_differences(mine, theirs, f"{path}{key}.")
+        elif mine != theirs:
+            found.append(f"{path}{key} is {mine}, not {theirs}")
     return found
+
+
+# Provenance
 
 
 VARIABLE = "WCGAN_COMMIT"
 
 
 def find_commit() -> str | None:
-    """The commit of a working tree, with a plus sign where its files differ from it; None of an installed package.
+    """The commit of the working tree, with a plus sign if its files differ from it; None for an installed package.
 
-    The environment's `WCGAN_COMMIT` says it for a copy of the files that git knows nothing of.
+    For a copy of the files without git, the environment variable `WCGAN_COMMIT` names the commit.
     """
     if os.environ.get(VARIABLE):
         return os.environ[VARIABLE]

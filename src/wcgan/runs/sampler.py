@@ -1,40 +1,39 @@
-"""Pictures from a trained generator."""
+"""Images from a trained generator: drawing them, loading the generator of a run, and the generators of the package."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
-from wcgan.nets import Generator
+
+import wcgan
+from wcgan.core.config import config_to_dict
+from wcgan.core.device import find_device
+from wcgan.core.files import write_atomically
 from wcgan.core.images import to_uint8
 from wcgan.core.randomness import generator_for
-from pathlib import Path
-from wcgan.nets import build_generator
-from wcgan.runs.checkpoint import Checkpoint, CheckpointError, read_checkpoint, read_newest, section, tensors_to_network
-from wcgan.core.device import find_device
-from wcgan.runs.folder import Run
-import json
-from dataclasses import replace
-from typing import Any
-import wcgan
-from wcgan.core.files import write_atomically
-from wcgan.runs.checkpoint import write_checkpoint
+from wcgan.core.reading import parse_json, read_text
+from wcgan.nets import Generator, build_generator
+from wcgan.runs.checkpoint import check_config, find_checkpoint, section, tensors_to_network, write_checkpoint
 from wcgan.runs.config import DataConfig
 from wcgan.runs.folder import Run, new_run
 
-
-def _pixels(images: Tensor) -> Tensor:
-    """`to_uint8`, which cannot show what is not a number."""
-    broken = int((~images.isfinite()).flatten(1).any(1).sum())
-    if broken:
-        raise ValueError(f"{broken} of {len(images)} images from this generator hold NaN or Inf: take an earlier state")
-    return to_uint8(images)
+DEFAULT = "cifar10-cWC"
+ORIGIN = "origin.json"
+_FOLDER = Path(wcgan.__file__).parent / "generators"
 
 
 class Sampler:
-    """A generator at rest: draws images from seeds.
+    """A generator in evaluation mode, which draws images from seeds.
 
     Example:
+        ```python
         generator = wcgan.load("runs/digits")
         images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        ```
     """
 
     def __init__(self, network: Generator, class_names: Sequence[str] = (), iteration: int | None = None) -> None:
@@ -113,6 +112,17 @@ class Sampler:
         return self.from_noise(self.noise(columns, seed).repeat(rows, 1), torch.arange(rows).repeat_interleave(columns))
 
 
+def _pixels(images: Tensor) -> Tensor:
+    """`to_uint8`, which cannot show what is not a number."""
+    broken = int((~images.isfinite()).flatten(1).any(1).sum())
+    if broken:
+        raise ValueError(f"{broken} of {len(images)} images from this generator hold NaN or Inf: take an earlier state")
+    return to_uint8(images)
+
+
+# Generators of runs
+
+
 def load_generator(path: str | Path, checkpoint: str = "last", device: str = "auto") -> Sampler:
     """The generator of a run, ready to sample.
 
@@ -123,35 +133,18 @@ def load_generator(path: str | Path, checkpoint: str = "last", device: str = "au
     """
     run = Run(Path(path))
     config, found = run.config(), find_checkpoint(run, checkpoint)
+    check_config(found, config, "generator")
     network = build_generator(config.generator)
     tensors_to_network(found, "average" if section(found.tensors, "average") else "generator", network)
     network.requires_grad_(False).eval().to(find_device(device))
     return Sampler(network, found.facts.get("classes", ()), found.facts.get("iteration"))
 
 
-def find_checkpoint(run: Run, name: str) -> Checkpoint:
-    """A run's checkpoint: `"last"`, `"best"` or the number of an iteration."""
-    if name == "last":
-        found = read_newest(run.checkpoints)
-        if found is None:
-            raise CheckpointError(f"{run.folder} has no checkpoint yet: train it first")
-        return found
-    try:
-        return read_checkpoint(run.checkpoints / (f"{int(name):07d}" if name.isdigit() else name))
-    except CheckpointError as error:
-        there = sorted(p.stem for p in run.checkpoints.glob("*.json"))
-        raise CheckpointError(
-            f"{run.folder} has no checkpoint {name} ({error}); it has {', '.join(there) or 'none'}"
-        ) from None
-
-
-DEFAULT = "cifar10-cWC"
-ORIGIN = "origin.json"
-_FOLDER = Path(wcgan.__file__).parent / "generators"
+# Generators of the package
 
 
 def shipped_generators() -> tuple[str, ...]:
-    """Their names.
+    """The names of the generators that come with the package.
 
     Example:
         >>> "digits-cWC_sa" in shipped_generators()
@@ -161,7 +154,7 @@ def shipped_generators() -> tuple[str, ...]:
 
 
 def shipped(name: str = DEFAULT) -> Path:
-    """The folder of one of them, for `load_generator`.
+    """The folder of a generator that comes with the package, for `load_generator`.
 
     Args:
         name: one of `shipped_generators()`.
@@ -185,7 +178,7 @@ def find_run(source: Path) -> Path:
 
 
 def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str = "last") -> Path:
-    """A run without all that only training needs: config, generator in half precision, and where it comes from.
+    """Writes a run's generator alone: config, weights in half precision, and where it comes from.
 
     Args:
         run: the folder of a run.
@@ -200,22 +193,32 @@ def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str =
     new = new_run(folder, replace(config, data=data))
     tensors = {f"generator.{key}": _halved(value) for key, value in sampler.network.state_dict().items()}
     iteration = sampler.iteration or 0
-    facts = {"iteration": iteration, "classes": list(sampler.class_names), "version": wcgan.__version__}
+    facts = {
+        "iteration": iteration,
+        "classes": list(sampler.class_names),
+        "config": config_to_dict(new.config()),
+        "version": wcgan.__version__,
+    }
     write_checkpoint(new.checkpoints, f"{iteration:07d}", tensors, facts)
     write_atomically(folder / ORIGIN, json.dumps(_origin(old, iteration, command), indent=1).encode())
     return folder
 
 
 def _halved(value: Tensor) -> Tensor:
-    """In float16, but for what is no floating-point number or too large for it."""
+    """In float16, except for integers and values that are too large for it."""
     half = value.to(torch.float16) if value.is_floating_point() else value
     return half if bool(torch.isfinite(half).all()) else value
 
 
 def _origin(run: Run, iteration: int, command: str) -> dict[str, Any]:
-    """What is known of how the generator was made; `origin.json` of one that was shipped before is kept."""
+    """How the generator was made; the `origin.json` of one that was shipped before is kept."""
     if (run.folder / ORIGIN).is_file():
-        kept: dict[str, Any] = json.loads((run.folder / ORIGIN).read_text(encoding="utf-8"))
+        try:
+            kept = parse_json(read_text(run.folder / ORIGIN))
+        except ValueError as error:
+            raise ValueError(f"{run.folder / ORIGIN} cannot be read: {error}") from None
+        if not isinstance(kept, dict):
+            raise ValueError(f"{run.folder / ORIGIN} cannot be read: it is not a mapping")
         return kept
     lines = run.lines()
     begun: list[dict[str, Any]] = [line for line in lines if line.get("what") in ("started", "resumed")]

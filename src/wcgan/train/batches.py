@@ -1,4 +1,4 @@
-"""What an iteration is given: real images, noise and labels, all of it decided by seed and iteration."""
+"""The inputs of one iteration: images, labels and noise, decided by the seed and the iteration's number alone."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -11,43 +11,18 @@ from wcgan.core.randomness import generator_for
 from wcgan.data import Dataset
 from wcgan.runs.config import ClassifyTrainConfig, TrainConfig
 
-
-class Inputs(NamedTuple):
-    """One iteration's draws, on the device: `s` updates of the discriminator on `b` images, one of the generator.
-
-    Of several processes, each has its share of every batch.
-    """
-
-    real: Tensor
-    """`(s, b, C, H, W)` in [-1, 1], with dequantisation noise."""
-    real_labels: Tensor | None
-    """`(s, b)`."""
-    critic_noise: Tensor
-    """`(s, b, noise)`, of the generated images that the discriminator learns from."""
-    critic_labels: Tensor | None
-    """`(s, b)`."""
-    between: Tensor | None
-    """`(s, b)` in [0, 1): where between a real and a generated image the gradient penalty looks."""
-    noise: Tensor
-    """`(g, noise)`, of the generator's update."""
-    labels: Tensor | None
-    """`(g,)`."""
-
-
-def repeat_to(labels: Tensor, count: int) -> Tensor:
-    """The labels `(b,)`, again and again, `(count,)`."""
-    return labels.repeat(-(-count // len(labels)))[:count]
+# What both trainings share
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """The values on a device; through pinned memory, from which a GPU takes them while the host goes on."""
+    """The values on a device; a GPU copies them from pinned memory while the host goes on."""
     if device.type == "cuda" and values.device.type == "cpu":
         values = values.pin_memory()
     return values.to(device, non_blocking=True)
 
 
 def dataset_on(dataset: Dataset, device: torch.device) -> Dataset:
-    """The data, on the device where it fits into half of the free memory, else where it lies."""
+    """The data on the device, if it fits into half of the free memory; else where it is."""
     if device.type != "cuda" or dataset.images.numel() >= torch.cuda.mem_get_info(device)[0] / 2:
         return dataset
     labels = None if dataset.labels is None else dataset.labels.to(device)
@@ -78,9 +53,34 @@ class EpochOrder:
         return self._permutation
 
 
+# GANs
+
+
+class GanInputs(NamedTuple):
+    """Inputs of one GAN iteration, on the device: `s` discriminator updates on `b` images, one generator update on `g`.
+
+    Each of several processes has its share of every batch.
+    """
+
+    real: Tensor
+    """`(s, b, C, H, W)` in [-1, 1], with dequantisation noise."""
+    real_labels: Tensor | None
+    """`(s, b)`."""
+    critic_noise: Tensor
+    """`(s, b, noise)`, of the generated images that the discriminator learns from."""
+    critic_labels: Tensor | None
+    """`(s, b)`."""
+    between: Tensor | None
+    """`(s, b)` in [0, 1): where between a real and a generated image the gradient penalty looks."""
+    noise: Tensor
+    """`(g, noise)`, of the generator's update."""
+    labels: Tensor | None
+    """`(g,)`."""
+
+
 @dataclass
-class Batches:
-    """Real images and labels, and what generated ones are made from."""
+class GanBatches:
+    """Draws the inputs of a GAN: real images and labels, noise and labels for generated ones."""
 
     images: Tensor  # (N, C, H, W) uint8, on the device or mapped from disk
     labels: Tensor | None
@@ -93,8 +93,8 @@ class Batches:
     def __post_init__(self) -> None:
         self._order = EpochOrder(len(self.images), self.train.seed, self.images.device)
 
-    def draw(self, iteration: int) -> Inputs:
-        """An iteration's inputs; one draw for each purpose, whatever the number of updates, and no wait for a GPU."""
+    def draw(self, iteration: int) -> GanInputs:
+        """The inputs of an iteration, without a host sync; each purpose has one draw for all updates."""
         steps, batch = self.train.critic_steps, self.train.batch
         between = self._uniform("penalty", iteration, steps, batch) if self.train.gradient_penalty else None
         index = self._order.indices(iteration, steps * batch).view(steps, batch)
@@ -103,7 +103,7 @@ class Batches:
         if labels is not None and self.train.generated_labels == "real":
             critic_labels = labels
             generator_labels = repeat_to(labels[-1], self.train.generator_batch)
-        return Inputs(
+        return GanInputs(
             self._real(iteration, index),
             None if labels is None else self.rank.share(labels, dim=1),
             *self._latent("critic", iteration, critic_labels, steps, batch),
@@ -134,8 +134,16 @@ class Batches:
         return self.rank.share(torch.rand(shape, generator=random, device=self.device), dim=1)
 
 
+def repeat_to(labels: Tensor, count: int) -> Tensor:
+    """The labels `(b,)`, again and again, `(count,)`."""
+    return labels.repeat(-(-count // len(labels)))[:count]
+
+
+# Classifiers
+
+
 class ClassifierInputs(NamedTuple):
-    """One update's draws, on the device; of several processes, each has its share."""
+    """Inputs of one classifier update, on the device; each of several processes has its share."""
 
     images: Tensor
     """`(b, C, H, W)` uint8, as they are."""
@@ -148,8 +156,8 @@ class ClassifierInputs(NamedTuple):
 
 
 @dataclass
-class LabelledBatches:
-    """Images and labels in the order that a seed decides."""
+class ClassifierBatches:
+    """Draws the inputs of a classifier: images and labels in the order of a seed, and how each image is augmented."""
 
     dataset: Dataset
     train: ClassifyTrainConfig
@@ -160,7 +168,7 @@ class LabelledBatches:
         self._order = EpochOrder(len(self.dataset), self.train.seed, self.dataset.images.device)
 
     def draw(self, iteration: int) -> ClassifierInputs:
-        """An update's inputs, decided by seed and iteration; no wait for a GPU."""
+        """The inputs of an update, without a host sync."""
         size, reach, labels = self.train.batch, self.train.crop, self.dataset.labels
         assert labels is not None
         index = self.rank.share(self._order.indices(iteration, size))
@@ -175,9 +183,9 @@ class LabelledBatches:
 
 
 class Pixels(nn.Module):
-    """uint8 images to what the network sees: cut and mirrored, each channel with mean 0 and variance 1.
+    """uint8 images to a classifier's input: augmented, each channel with mean 0 and variance 1.
 
-    A window that reaches beyond the image has the channels' means there.
+    Windows that reach beyond the image are padded with the channels' means.
 
     Args:
         channels: of the images; `measure` takes their means and deviations from images.

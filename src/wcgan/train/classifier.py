@@ -1,4 +1,4 @@
-"""A classifier in training: its network, its optimiser, one update, its errors."""
+"""A classifier's training, top to bottom: its network, one update, its error, the training of several seeds at once."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
 from wcgan.runs.config import ClassifyConfig, ClassifyTrainConfig
 from wcgan.runs.folder import Run
-from wcgan.train.batches import ClassifierInputs, LabelledBatches, Pixels, dataset_on
+from wcgan.train.batches import ClassifierBatches, ClassifierInputs, Pixels, dataset_on
 from wcgan.train.graph import graphed, on_streams
 from wcgan.train.learner import Learner, Losses, place, rate_on, set_learning_rate, update
 from wcgan.train.loop import Outcome, Step, Task, loop_on, run_tasks
@@ -28,8 +28,8 @@ CHUNK = 1000  # images that are tested at once
 
 
 @dataclass
-class Pupil:
-    """What is trained with one seed."""
+class ClassifierLearner:
+    """A classifier in training: its network, what readies its images, and its optimiser."""
 
     pixels: Pixels
     classifier: ResidualClassifier
@@ -45,17 +45,17 @@ class Pupil:
 
 
 class SideBySide:
-    """Several learners as one."""
+    """Several learners, seen as one by the CUDA graph."""
 
     def __init__(self, learners: Sequence[Learner]) -> None:
         self.networks = {f"{i}.{k}": v for i, one in enumerate(learners) for k, v in one.networks.items()}
         self.optimizers = {f"{i}.{k}": v for i, one in enumerate(learners) for k, v in one.optimizers.items()}
 
 
-def build_pupil(
+def build_learner(
     config: ClassifyConfig, images: Tensor, device: torch.device, channels_last: bool = False, sync: bool = False
-) -> Pupil:
-    """A network from the seed, in training mode, that sees pixels as far from their mean as those of `images` are."""
+) -> ClassifierLearner:
+    """A network from the seed, in training mode; its pixels are normalised by the mean and deviation of `images`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         network = build_classifier(config.classifier)
@@ -71,42 +71,44 @@ def build_pupil(
         weight_decay=train.weight_decay,
         fused=gpu,
     )
-    return Pupil(pixels, network, optimizer)
+    return ClassifierLearner(pixels, network, optimizer)
 
 
 def learning_rate(train: ClassifyTrainConfig, iteration: int) -> float:
-    """Of the update that comes after `iteration` others."""
+    """The learning rate after so many updates."""
     tenths = sum(iteration >= drop for drop in train.drops) + (iteration < train.warm_up)
     return train.learning_rate / 10**tenths
 
 
-def train_pupil(pupil: Pupil, inputs: ClassifierInputs, precision: torch.dtype, rank: Rank = ALONE) -> Losses:
-    """One update -> loss, and share of the batch that was wrong before it, in percent; both on the device."""
+def classifier_step(
+    learner: ClassifierLearner, inputs: ClassifierInputs, precision: torch.dtype, rank: Rank = ALONE
+) -> Losses:
+    """One update -> its loss, and the error on the batch before it, in percent; both on the device."""
     device = inputs.images.device
     with torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32):
-        logits = pupil.classifier(pupil.pixels(inputs.images, inputs.moved, inputs.mirrored))
+        logits = learner.classifier(learner.pixels(inputs.images, inputs.moved, inputs.mirrored))
     loss = cross_entropy(logits, inputs.labels)
-    update(pupil.optimizer, loss, pupil.classifier, rank)
+    update(learner.optimizer, loss, learner.classifier, rank)
     wrong = (logits.argmax(1) != inputs.labels).float().mean()
     return {"loss/training": loss.detach(), "error/training": 100 * wrong}
 
 
 @torch.no_grad()
-def examine(pupil: Pupil, test: Dataset, device: torch.device, rank: Rank = ALONE) -> Losses:
-    """Error in percent, and loss, on images as they are, by running statistics; processes share the chunks."""
+def measure_error(learner: ClassifierLearner, test: Dataset, device: torch.device, rank: Rank = ALONE) -> Losses:
+    """Error in percent, and loss, on images without augmentation; processes share the work."""
     total = torch.zeros(2, dtype=torch.float64, device=device)
-    pupil.classifier.eval()
+    learner.classifier.eval()
     try:
         assert test.labels is not None
         chunks = list(zip(test.images.split(CHUNK), test.labels.split(CHUNK), strict=True))
         for some, wanted in chunks[rank.index :: rank.count]:
             # `forward`, not the network itself: that may be compiled, for batches of another size.
-            logits = pupil.classifier.forward(pupil.pixels.forward(some.to(device)))
+            logits = learner.classifier.forward(learner.pixels.forward(some.to(device)))
             wanted = wanted.to(device)
             loss, wrong = cross_entropy(logits, wanted, reduction="sum"), (logits.argmax(1) != wanted).sum()
             total += torch.stack([wrong, loss])
     finally:
-        pupil.classifier.train()
+        learner.classifier.train()
     error, loss = rank.total(total) / len(test)
     return {"error": 100 * error, "loss/test": loss}
 
@@ -120,8 +122,8 @@ def train_classifiers(
 ) -> Outcome:
     """Trains from the newest checkpoints of the runs, or from the start, to the end, to `stop_at` or to a signal.
 
-    On a GPU an iteration of them all is one CUDA graph, in which each has a stream of its own: a network this small
-    leaves most of the card free. The figures are those of one after another.
+    On a GPU, one iteration of all of them is one CUDA graph with a stream for each: a single network this small leaves
+    most of the card idle. The results are the same as one after another.
 
     Args:
         configs: one for each run; they differ in nothing but `train.seed`, and fit the data.
@@ -132,22 +134,21 @@ def train_classifiers(
     """
     settings = configs[0].train
     Rank(count=process_count()).check_share("train.batch", settings.batch)
-    folder = runs[0].folder if len(runs) == 1 else runs[0].folder.parent
     sizes = f"{len(runs)} classifiers with train.batch={settings.batch}"
-    with loop_on(settings, folder, sizes) as (hardware, rank, stop):
+    with loop_on(settings, runs, sizes) as (hardware, rank, stop):
         device = hardware.device
         training, test = dataset_on(training, device), dataset_on(test, device)
-        pupils = [build_pupil(c, training.images, device, hardware.channels_last, rank.count > 1) for c in configs]
-        batches = [LabelledBatches(training, config.train, device, rank) for config in configs]
+        learners = [build_learner(c, training.images, device, hardware.channels_last, rank.count > 1) for c in configs]
+        batches = [ClassifierBatches(training, config.train, device, rank) for config in configs]
         tasks = [
-            pupil_to_task(pupil, config, training, test, run, device, rank)
-            for pupil, config, run in zip(pupils, configs, runs, strict=True)
+            learner_to_task(learner, config, training, test, run, device, rank)
+            for learner, config, run in zip(learners, configs, runs, strict=True)
         ]
-        return run_tasks(tasks, partial(make_step, pupils, batches, hardware), hardware, rank, stop, stop_at)
+        return run_tasks(tasks, partial(make_step, learners, batches, hardware), hardware, rank, stop, stop_at)
 
 
-def pupil_to_task(
-    pupil: Pupil,
+def learner_to_task(
+    learner: ClassifierLearner,
     config: ClassifyConfig,
     training: Dataset,
     test: Dataset,
@@ -155,49 +156,53 @@ def pupil_to_task(
     device: torch.device,
     rank: Rank,
 ) -> Task:
+    """What the loop needs of a classifier: what is trained, its error, and what is kept as best."""
     reference = {"dataset": test.name, "split": test.split, "images": len(test), "of": len(test)}
 
     def evaluate() -> dict[str, Any]:
         began = time.monotonic()
-        scores = {name: value.item() for name, value in examine(pupil, test, device, rank).items()}
+        scores = {name: value.item() for name, value in measure_error(learner, test, device, rank).items()}
         protocol = {"name": "test split", "reference": reference}
         return {**scores, "protocol": protocol, "seconds": round(time.monotonic() - began, 3)}
 
     return Task(
         run,
-        config.train,
+        config,
         training,
-        pupil,
+        learner,
         learning_rate=partial(learning_rate, config.train),
         images=config.train.batch,
         evaluate=evaluate,
-        best=("error", lambda: {f"{n}.{k}": v for n, m in pupil.networks.items() for k, v in m.state_dict().items()}),
+        best=("error", lambda: {f"{n}.{k}": v for n, m in learner.networks.items() for k, v in m.state_dict().items()}),
     )
 
 
 def make_step(
-    pupils: Sequence[Pupil], batches: Sequence[LabelledBatches], hardware: Hardware, progress: TrainingProgress
+    learners: Sequence[ClassifierLearner],
+    batches: Sequence[ClassifierBatches],
+    hardware: Hardware,
+    progress: TrainingProgress,
 ) -> Step:
-    """A function from an iteration's number to the losses of each pupil; on a GPU one CUDA graph, if it can be one."""
+    """A function from an iteration's number to the losses of each learner; on a GPU it replays a CUDA graph."""
     if hardware.compile:
-        for pupil in pupils:
-            pupil.pixels.compile(dynamic=False)
-            pupil.classifier.compile(dynamic=False)
+        for learner in learners:
+            learner.pixels.compile(dynamic=False)
+            learner.classifier.compile(dynamic=False)
 
     def compute(inputs: tuple[ClassifierInputs, ...]) -> list[Losses]:
         return on_streams(
             [
-                partial(train_pupil, pupil, own, hardware.precision, batch.rank)
-                for pupil, own, batch in zip(pupils, inputs, batches, strict=True)
+                partial(classifier_step, learner, own, hardware.precision, batch.rank)
+                for learner, own, batch in zip(learners, inputs, batches, strict=True)
             ],
             hardware.device,
         )
 
-    run = graphed(compute, SideBySide(pupils), batches[0].train, hardware, progress)
+    iterate = graphed(compute, SideBySide(learners), batches[0].train, hardware, progress)
 
     def step(iteration: int) -> list[Losses]:
-        for pupil, batch in zip(pupils, batches, strict=True):
-            set_learning_rate(pupil, learning_rate(batch.train, iteration))
-        return run(tuple(batch.draw(iteration) for batch in batches))
+        for learner, batch in zip(learners, batches, strict=True):
+            set_learning_rate(learner, learning_rate(batch.train, iteration))
+        return iterate(tuple(batch.draw(iteration) for batch in batches))
 
     return step

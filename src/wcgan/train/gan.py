@@ -1,9 +1,15 @@
-"""The games: what the discriminator minimises, and what the generator minimises."""
+"""A GAN's training, top to bottom: the players, their losses, one iteration, the training.
+
+One iteration, from the batch to the optimiser's step: `run_tasks` (loop.py) calls the `step` that `make_step` returns;
+`GanBatches.draw` (batches.py) draws its inputs; `train_iteration` computes the losses, directly or as a CUDA graph
+(graph.py); `update` (learner.py) differentiates a loss and steps an optimiser.
+"""
 
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,11 +26,67 @@ from wcgan.norm import sub_batches
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
-from wcgan.train.batches import Batches, Inputs, dataset_on
+from wcgan.train.batches import GanBatches, GanInputs, dataset_on
 from wcgan.train.graph import graphed
 from wcgan.train.journal import Journal
 from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, update
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
+
+ALONE = Rank()
+Evaluator = Callable[[Sampler], dict[str, Any]]
+
+
+# The players
+
+
+@dataclass
+class Players:
+    """The two networks, their optimisers, and the moving average of the generator, if any."""
+
+    generator: Generator
+    discriminator: Discriminator
+    generator_optimizer: Adam
+    discriminator_optimizer: Adam
+    average: Generator | None = None
+
+    @property
+    def sampled_generator(self) -> Generator:
+        """The generator that samples are drawn from: the moving average, where there is one."""
+        return self.generator if self.average is None else self.average
+
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        both: dict[str, nn.Module] = {"generator": self.generator, "discriminator": self.discriminator}
+        return both if self.average is None else both | {"average": self.average}
+
+    @property
+    def optimizers(self) -> dict[str, Adam]:
+        return {
+            "generator_optimizer": self.generator_optimizer,
+            "discriminator_optimizer": self.discriminator_optimizer,
+        }
+
+
+def build_players(config: Config, device: torch.device, channels_last: bool = False, sync: bool = False) -> Players:
+    """Both networks from the seed, in training mode; with `sync`, processes share whitening statistics."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.train.seed)
+        generator, discriminator = build_generator(config.generator), build_discriminator(config.discriminator)
+    for network in (generator, discriminator):
+        place(network, device, channels_last, sync)
+    train = config.train
+
+    def adam(network: nn.Module) -> Adam:
+        parameters, betas = network.parameters(), (train.beta1, train.beta2)
+        if device.type != "cuda":
+            return Adam(parameters, train.learning_rate, betas)
+        return Adam(parameters, rate_on(device, train.learning_rate), betas, fused=True)
+
+    average = copy.deepcopy(generator).requires_grad_(False) if train.ema else None
+    return Players(generator, discriminator, adam(generator), adam(discriminator), average)
+
+
+# Their losses
 
 
 def hinge_discriminator(real: Tensor, fake: Tensor) -> Tensor:
@@ -36,7 +98,7 @@ def wasserstein_discriminator(real: Tensor, fake: Tensor) -> Tensor:
 
 
 def generator_loss(fake: Tensor) -> Tensor:
-    """The same in both games."""
+    """The generator's loss, the same for hinge and Wasserstein."""
     return -fake.mean()
 
 
@@ -63,78 +125,23 @@ def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return cross_entropy(logits.float(), labels)
 
 
-ALONE = Rank()
-
-
-@dataclass
-class Players:
-    """The two networks, their optimisers, and the moving average of the generator, if any."""
-
-    generator: Generator
-    discriminator: Discriminator
-    generator_optimizer: Adam
-    discriminator_optimizer: Adam
-    average: Generator | None = None
-
-    @property
-    def sampler(self) -> Generator:
-        """The generator that samples are drawn from."""
-        return self.generator if self.average is None else self.average
-
-    @property
-    def networks(self) -> dict[str, nn.Module]:
-        both: dict[str, nn.Module] = {"generator": self.generator, "discriminator": self.discriminator}
-        return both if self.average is None else both | {"average": self.average}
-
-    @property
-    def optimizers(self) -> dict[str, Adam]:
-        return {
-            "generator_optimizer": self.generator_optimizer,
-            "discriminator_optimizer": self.discriminator_optimizer,
-        }
-
-
-def build_players(config: Config, device: torch.device, channels_last: bool = False, sync: bool = False) -> Players:
-    """Both networks from the seed, in training mode; with `sync`, whitening statistics are those of all processes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.train.seed)
-        generator, discriminator = build_generator(config.generator), build_discriminator(config.discriminator)
-    for network in (generator, discriminator):
-        place(network, device, channels_last, sync)
-    train = config.train
-
-    def adam(network: nn.Module) -> Adam:
-        parameters, betas = network.parameters(), (train.beta1, train.beta2)
-        if device.type != "cuda":
-            return Adam(parameters, train.learning_rate, betas)
-        return Adam(parameters, rate_on(device, train.learning_rate), betas, fused=True)
-
-    average = copy.deepcopy(generator).requires_grad_(False) if train.ema else None
-    return Players(generator, discriminator, adam(generator), adam(discriminator), average)
-
-
-def learning_rate(train: TrainConfig, iteration: int) -> float:
-    """Of the iteration that comes after `iteration` updates."""
-    end = train.schedule_end or train.iterations
-    decay = max(0.0, 1 - iteration / end) if train.schedule == "linear" else 1.0
-    drop = 0.1 if train.drop_at is not None and iteration >= train.drop_at else 1.0
-    return train.learning_rate * decay * drop
+# One iteration
 
 
 def train_iteration(
-    players: Players, inputs: Inputs, config: Config, precision: torch.dtype, rank: Rank = ALONE
-) -> dict[str, Tensor]:
-    """`critic_steps` updates of the discriminator and one of the generator. Returns losses, on the device.
+    players: Players, inputs: GanInputs, config: Config, precision: torch.dtype, rank: Rank = ALONE
+) -> Losses:
+    """`critic_steps` updates of the discriminator and one of the generator -> losses, on the device.
 
-    The same work on the same tensors whatever the iteration: nothing is drawn, no value decides what is done and
-    nobody waits for the device.
+    A CUDA graph can record it: every iteration does the same work on the same tensors, without a random draw, a branch
+    on a value, or a host sync.
     """
     train, device = config.train, inputs.real.device
     generator, discriminator = players.generator, players.discriminator
     conditional_g = config.generator.conditional
     sees_labels = config.discriminator.head == "projection"
     autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
-    losses: dict[str, Tensor] = {}
+    losses: Losses = {}
 
     with autocast:
         generated = critic_images(generator, inputs.critic_noise, inputs.critic_labels if conditional_g else None)
@@ -172,7 +179,7 @@ def train_iteration(
 
 @contextmanager
 def frozen(network: nn.Module) -> Iterator[None]:
-    """Within, the network's parameters need no gradients: a compiled backward pass would compute them unasked."""
+    """Turns off the gradients of a network's parameters, which a compiled backward pass would compute unasked."""
     network.requires_grad_(False)
     try:
         yield
@@ -184,8 +191,8 @@ def frozen(network: nn.Module) -> Iterator[None]:
 def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None) -> Tensor:
     """Images for all updates of the discriminator, `(s, b, C, H, W)` from `(s, b, noise)`; on a GPU in one pass.
 
-    The generator does not change between these updates, and each update's batch is normalised by statistics of its
-    own: they are the images that one pass after another gives, which on the CPU, whose cache is small, is faster.
+    The generator does not change between these updates, and each update's batch is normalised by its own statistics:
+    the images are those of one pass after another. On the CPU, whose cache is small, separate passes are faster.
     """
     steps, batch = noise.shape[:2]
     if noise.device.type == "cpu":
@@ -205,7 +212,7 @@ def update_average(average: nn.Module, generator: nn.Module, decay: float) -> No
             mine.copy_(theirs)
 
 
-Evaluator = Callable[[Sampler], dict[str, Any]]
+# The training
 
 
 def train(
@@ -215,23 +222,51 @@ def train(
     settings = config.train
     check_shares(config, Rank(count=process_count()))
     sizes = f"train.batch={settings.batch} and train.generator_batch={settings.generator_batch}"
-    with loop_on(settings, run.folder, sizes) as (hardware, rank, stop):
+    with loop_on(settings, [run], sizes) as (hardware, rank, stop):
         players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
         batches = batches_of(config, dataset, hardware.device, rank)
 
-        def step_of(progress: TrainingProgress) -> Step:
-            compile_players(players, config, hardware, progress)
-            step = make_step(players, batches, config, hardware, progress)
-            return lambda iteration: [step(iteration)]
-
         task = players_to_task(players, config, dataset, run, evaluator)
-        return run_tasks([task], step_of, hardware, rank, stop, stop_at)
+
+        def prepare(progress: TrainingProgress) -> Step:
+            compile_players(players, config, hardware, progress)
+            return make_step(players, batches, config, hardware, progress)
+
+        return run_tasks([task], prepare, hardware, rank, stop, stop_at)
+
+
+def make_step(
+    players: Players, batches: GanBatches, config: Config, hardware: Hardware, progress: TrainingProgress
+) -> Step:
+    """A function from an iteration's number to its losses; on a GPU it replays a CUDA graph, if it can."""
+    iterate = graphed(
+        partial(train_iteration, players, config=config, precision=hardware.precision, rank=batches.rank),
+        players,
+        config.train,
+        hardware,
+        progress,
+    )
+
+    def step(iteration: int) -> list[Losses]:
+        set_learning_rate(players, learning_rate(config.train, iteration))
+        return [iterate(batches.draw(iteration))]
+
+    return step
+
+
+def learning_rate(train: TrainConfig, iteration: int) -> float:
+    """The learning rate after so many iterations."""
+    end = train.schedule_end or train.iterations
+    decay = max(0.0, 1 - iteration / end) if train.schedule == "linear" else 1.0
+    drop = 0.1 if train.drop_at is not None and iteration >= train.drop_at else 1.0
+    return train.learning_rate * decay * drop
 
 
 def players_to_task(
     players: Players, config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None
 ) -> Task:
-    settings, sampler = config.train, Sampler(players.sampler, dataset.classes)
+    """What the loop needs of a GAN: what is trained, what is logged, and what is kept as best."""
+    settings, sampler = config.train, Sampler(players.sampled_generator, dataset.classes)
 
     def look(iteration: int, last: bool, journal: Journal) -> None:
         if due(settings.sample_every, iteration, last):
@@ -241,26 +276,27 @@ def players_to_task(
 
     return Task(
         run,
-        settings,
+        config,
         dataset,
         players,
         learning_rate=lambda iteration: learning_rate(settings, iteration),
         images=settings.critic_steps * settings.batch,
         look=look,
         evaluate=None if evaluator is None else lambda: evaluator(sampler),
-        best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampler.state_dict().items()}),
+        best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampled_generator.state_dict().items()}),
     )
 
 
 def check_shares(config: Config, rank: Rank) -> None:
+    """Raises a ValueError for batches that the processes cannot share equally."""
     for name in ("batch", "generator_batch"):
         rank.check_share(f"train.{name}", getattr(config.train, name))
 
 
-def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> Batches:
-    """What the players are given, from the data on the device, where it fits."""
+def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> GanBatches:
+    """The batches of a training; the data is on the device if it fits."""
     dataset = dataset_on(dataset, device)
-    return Batches(
+    return GanBatches(
         dataset.images,
         dataset.labels if config.conditional else None,
         config.classes if config.conditional else None,
@@ -272,6 +308,7 @@ def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Ran
 
 
 def compile_players(players: Players, config: Config, hardware: Hardware, progress: TrainingProgress) -> None:
+    """Has `torch.compile` compile the networks, where the hardware wants it and the losses allow it."""
     if not hardware.compile:
         return
     players.generator.compile(dynamic=False)  # two batch sizes, each with kernels made for it
@@ -281,20 +318,3 @@ def compile_players(players: Players, config: Config, hardware: Hardware, progre
         # Spectral normalisation is many small kernels: one kernel for several of them saves most of their cost.
         combined = {"combo_kernels": True} if hardware.device.type == "cuda" else None
         players.discriminator.compile(dynamic=False, options=combined)
-
-
-def make_step(
-    players: Players, batches: Batches, config: Config, hardware: Hardware, progress: TrainingProgress
-) -> Callable[[int], Losses]:
-    """A function from an iteration's number to its losses, which are valid until the next; a CUDA graph if it can."""
-
-    def compute(inputs: Inputs) -> Losses:
-        return train_iteration(players, inputs, config, hardware.precision, batches.rank)
-
-    run = graphed(compute, players, config.train, hardware, progress)
-
-    def step(iteration: int) -> Losses:
-        set_learning_rate(players, learning_rate(config.train, iteration))
-        return run(batches.draw(iteration))
-
-    return step

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from wcgan.core.device import Hardware
 from wcgan.core.terminal import TrainingProgress
-from wcgan.functional._kinds import ZCA
+from wcgan.functional._factorisations import ZCA
 from wcgan.norm import WhiteningLayer
 from wcgan.runs.config import LoopConfig
 from wcgan.train.learner import Learner, learner_to_tensors

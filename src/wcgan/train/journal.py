@@ -1,4 +1,4 @@
-"""What a run writes down: lines of metrics, TensorBoard, grids of samples, the best state."""
+"""The log of a training: lines of metrics, TensorBoard, grids of samples, the best checkpoint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ Best = tuple[str, Callable[[], dict[str, Tensor]]]
 
 
 class Journal:
-    """Writes for the first process of a run; the others keep silent."""
+    """Writes in the first process of a run; in the others it does nothing."""
 
     def __init__(self, run: Run, progress: TrainingProgress, rank: Rank, iteration: int, hardware: Hardware) -> None:
         self.run, self.progress, self.silent = run, progress, not rank.first
@@ -32,11 +32,12 @@ class Journal:
             self.event(iteration, "resumed" if iteration else "started", **facts)
 
     def event(self, iteration: int, what: str, **values: Any) -> None:
+        """Logs that the training started, resumed, stopped, diverged or finished."""
         if not self.silent:
             self.run.event(iteration, what, **values)
 
     def losses(self, iteration: int, means: dict[str, float], seconds: float, rate: float, images: int) -> None:
-        """A line of metrics; `rate` is the iteration's learning rate, `images` the real ones that each takes."""
+        """Logs losses; `rate` is the learning rate of the iteration, `images` the real images in one."""
         if self.silent:
             return
         values: dict[str, float] = {
@@ -54,13 +55,14 @@ class Journal:
             self._scalar(name, value, iteration)
 
     def samples(self, iteration: int, sampler: Sampler) -> None:
+        """Writes a grid of samples."""
         picture = grid(sampler.rows(GRID_COLUMNS), GRID_COLUMNS)
         write_png(picture, self.run.samples / f"{iteration:07d}.png", scale_to_show(sampler.config.resolution))
         if self._board is not None:
             self._board.add_image("samples", picture, iteration)
 
     def conditioning(self, iteration: int, sampler: Sampler, seed: int) -> None:
-        """The condition number of the generator's Jacobian."""
+        """Logs the condition number of the generator's Jacobian."""
         from wcgan.evaluate.conditioning import NOISES, measure_conditioning
 
         figures = measure_conditioning(sampler.network, seed)
@@ -73,8 +75,8 @@ class Journal:
             why = "lacks rank, or is not finite,"
             self.progress.say(f"iteration {iteration}: the generator's Jacobian {why} at {lacking} of {NOISES} z")
 
-    def scores(self, iteration: int, scores: dict[str, Any], best: Best | None = None) -> None:
-        """An evaluation; tensors that are kept as `best` are those with the lowest score so far."""
+    def scores(self, iteration: int, scores: dict[str, Any], best: Best | None, facts: dict[str, Any]) -> None:
+        """Logs an evaluation; if its score is the lowest so far, the checkpoint `best` is written, with these facts."""
         before = [v for v in self.run.lines() if v["kind"] == "evaluation" and v["iteration"] < iteration]
         self.run.record("evaluation", iteration, **scores)
         for name, value in scores.items():
@@ -82,7 +84,7 @@ class Journal:
                 self._scalar(name, value, iteration)
         key = None if best is None else next((name for name in scores if name.startswith(best[0])), None)
         if best is not None and key is not None and all(scores[key] < v.get(key, float("inf")) for v in before):
-            write_checkpoint(self.run.checkpoints, "best", best[1](), {"iteration": iteration, key: scores[key]})
+            write_checkpoint(self.run.checkpoints, "best", best[1](), {**facts, key: scores[key]})
 
     def close(self) -> None:
         if self._board is not None:
@@ -94,7 +96,7 @@ class Journal:
 
 
 def tensorboard(folder: Path, iteration: int, progress: TrainingProgress) -> Any:
-    """A TensorBoard writer that forgets what a resumed run will write again; None where it is not installed."""
+    """A TensorBoard writer that drops what a resumed run will write again; None if TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -1,4 +1,4 @@
-"""What is trained, as a loop sees it: networks and their optimisers, by name."""
+"""What is trained, as the loop sees it: networks and optimisers by name, one update, and their checkpoint."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,14 +9,14 @@ from torch.optim import Optimizer
 
 from wcgan.core.processes import Rank
 from wcgan.norm import WhiteningLayer
-from wcgan.runs.checkpoint import Checkpoint, section, tensors_to_network
+from wcgan.runs.checkpoint import Checkpoint, CheckpointError, section, tensors_to_network
 
 Losses = dict[str, Tensor]
-"""Name -> what was measured of an update, on the device."""
+"""Name -> a loss or error of an update, on the device."""
 
 
 class Learner(Protocol):
-    """Two players of a GAN, a classifier, or anything else with weights and steps."""
+    """The players of a GAN, a classifier, or anything else with networks and optimisers."""
 
     @property
     def networks(self) -> Mapping[str, nn.Module]:
@@ -28,7 +28,7 @@ class Learner(Protocol):
 
 
 def set_learning_rate(learner: Learner, rate: float) -> None:
-    """Of all optimisers; on a GPU in place, and without a wait for it."""
+    """Sets the learning rate of all optimisers; on a GPU in place, without a host sync."""
     for optimizer in learner.optimizers.values():
         for group in optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -38,7 +38,7 @@ def set_learning_rate(learner: Learner, rate: float) -> None:
 
 
 def place(network: nn.Module, device: torch.device, channels_last: bool, sync: bool) -> None:
-    """Readies a network for training on a device; with `sync`, its statistics are those of all processes."""
+    """Readies a network for training on a device; with `sync`, processes share whitening statistics."""
     for layer in network.modules():
         if isinstance(layer, WhiteningLayer):
             layer.sync = sync
@@ -48,7 +48,7 @@ def place(network: nn.Module, device: torch.device, channels_last: bool, sync: b
 
 
 def rate_on(device: torch.device, rate: float) -> Tensor:
-    """A learning rate where a CUDA graph can read it."""
+    """A learning rate as a tensor, which a CUDA graph reads at every replay."""
     return torch.tensor(rate, dtype=torch.float32, device=device)
 
 
@@ -68,7 +68,7 @@ def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
 
 
 def learner_to_tensors(learner: Learner) -> dict[str, Tensor]:
-    """Every tensor of the run under one flat namespace."""
+    """All tensors of networks and optimisers, under one flat namespace."""
     tensors = {f"{name}.{k}": v for name, network in learner.networks.items() for k, v in network.state_dict().items()}
     for name, optimizer in learner.optimizers.items():
         for index, state in optimizer.state_dict()["state"].items():
@@ -77,14 +77,36 @@ def learner_to_tensors(learner: Learner) -> dict[str, Tensor]:
 
 
 def tensors_to_learner(found: Checkpoint, learner: Learner) -> None:
-    """Puts a checkpoint's tensors back, in place."""
+    """Puts a checkpoint's tensors back, in place.
+
+    Raises:
+        CheckpointError: if they do not fit.
+    """
     for name, network in learner.networks.items():
         tensors_to_network(found, name, network)
     for name, optimizer in learner.optimizers.items():
-        state: dict[int, dict[str, Tensor]] = {}
-        parameters = optimizer.param_groups[0]["params"]
-        for key, value in section(found.tensors, name).items():
-            index, _, entry = key.partition(".")
-            moment = entry != "step"  # the number of steps lies where the optimiser wants it, on either device
-            state.setdefault(int(index), {})[entry] = laid_out_like(parameters[int(index)], value) if moment else value
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": _optimizer_state(found, name, optimizer)})
+
+
+def _optimizer_state(found: Checkpoint, name: str, optimizer: Optimizer) -> dict[int, dict[str, Tensor]]:
+    """Parameter's number -> its moments, each as large as the parameter, and its number of steps."""
+    state: dict[int, dict[str, Tensor]] = {}
+    parameters = dict(enumerate(optimizer.param_groups[0]["params"]))
+    by_number = {str(number): number for number in parameters}
+    for key, value in section(found.tensors, name).items():
+        index, _, entry = key.partition(".")
+        number = by_number.get(index)
+        if number is None or not value.is_floating_point() or value.shape != _shape_of(entry, parameters[number]):
+            raise CheckpointError(f"{found.path} does not fit the run's config.yaml: {name} has no place for {key}")
+        # The number of steps stays where the optimiser wants it, on either device.
+        fitted = value if entry == "step" else laid_out_like(parameters[number], value)
+        state.setdefault(number, {})[entry] = fitted
+    if len({frozenset(entries) for entries in state.values()}) > 1:
+        raise CheckpointError(f"{found.path} does not fit the run's config.yaml: {name} lacks moments")
+    return state
+
+
+def _shape_of(entry: str, parameter: Tensor) -> torch.Size | None:
+    if entry == "step":
+        return torch.Size()
+    return parameter.shape if entry in ("exp_avg", "exp_avg_sq", "momentum_buffer") else None

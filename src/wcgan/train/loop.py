@@ -1,4 +1,4 @@
-"""The loop that every training runs in, read once from top to bottom."""
+"""The loop of every training, read once from top to bottom: restore, iterate, log, evaluate, save."""
 
 import math
 import signal
@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from wcgan._version import __version__
+from wcgan.core.config import config_to_dict
 from wcgan.core.device import Hardware, find_hardware
 from wcgan.core.files import NO_SPACE
-from wcgan.core.processes import Rank, StopRequest, process_group, stop_requests
+from wcgan.core.processes import Rank, StopRequest, join_processes, stop_requests
 from wcgan.core.terminal import TrainingProgress, progress_for
 from wcgan.data import Dataset
 from wcgan.runs.checkpoint import (
@@ -33,7 +33,7 @@ from wcgan.train.journal import Best, Journal
 from wcgan.train.learner import Learner, Losses, learner_to_tensors, tensors_to_learner
 
 Step = Callable[[int], Sequence[Losses]]
-"""Iterations done -> the losses of the next, of each task; they are valid until the call after it."""
+"""Iterations done -> the losses of the next one, for each task; they are valid until the next call."""
 
 
 class DivergedError(ValueError):
@@ -56,11 +56,12 @@ class Task:
     """What is trained into one folder, and what is written of it."""
 
     run: Run
-    settings: LoopConfig
+    config: Any
+    """A `Config` or a `ClassifyConfig`; checkpoints keep it."""
     dataset: Dataset
     learner: Learner
     learning_rate: Callable[[int], float]
-    """Iterations done -> that of the next."""
+    """Iterations done -> the learning rate of the next one."""
     images: int
     """Real images in an iteration."""
     look: Callable[[int, bool, Journal], None] | None = None
@@ -69,6 +70,21 @@ class Task:
     """Scores of what is there; all processes share the work."""
     best: Best | None = None
     """What is kept as the best state."""
+
+    @property
+    def settings(self) -> LoopConfig:
+        settings: LoopConfig = self.config.train
+        return settings
+
+    def facts(self, iteration: int) -> dict[str, Any]:
+        """What a checkpoint says beside its tensors."""
+        return {
+            "iteration": iteration,
+            "classes": list(self.dataset.classes),
+            "data": self.dataset.fingerprint,
+            "config": config_to_dict(self.config),
+            "version": __version__,
+        }
 
 
 def due(every: int, iteration: int, last: bool) -> bool:
@@ -83,17 +99,22 @@ def check_stop_at(stop_at: int | None) -> None:
 
 
 @contextmanager
-def loop_on(settings: LoopConfig, folder: Path, sizes: str) -> Iterator[tuple[Hardware, Rank, StopRequest]]:
-    """The hardware of a training, its processes and its signals; what they lack is said in a sentence.
+def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[tuple[Hardware, Rank, StopRequest]]:
+    """The hardware of a training, its processes and its signals; the folders are this training's alone until it ends.
 
     Args:
         settings: say which hardware.
-        folder: where the training writes.
+        runs: where the training writes.
         sizes: settings, with their values, that would need less memory if they were lower.
+
+    Raises:
+        ValueError: if memory or disk space does not suffice, or another process trains in one of the folders.
     """
     hardware = find_hardware(settings)
     try:
-        with process_group(hardware.device) as rank, stop_requests() as stop, _quiet_threads():
+        with join_processes(hardware.device) as rank, stop_requests() as stop, _quiet_threads(), ExitStack() as owned:
+            for run in runs if rank.first else ():
+                owned.enter_context(run.owned())
             yield hardware, rank, stop
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
@@ -103,6 +124,7 @@ def loop_on(settings: LoopConfig, folder: Path, sizes: str) -> Iterator[tuple[Ha
         raise
     except OSError as error:
         if error.errno in NO_SPACE:
+            folder = runs[0].folder if len(runs) == 1 else runs[0].folder.parent
             raise CheckpointError(
                 f"no space left in {folder}: free some and resume the run; checkpoints already written are intact"
             ) from error
@@ -169,7 +191,7 @@ def run_tasks(
                             save(task, iteration, seconds)
                         raise
                     if rank.first:
-                        journal.scores(iteration, scores, task.best)
+                        journal.scores(iteration, scores, task.best, task.facts(iteration))
                 if rank.first and (saving or stopping):
                     save(task, iteration, seconds)
             progress.advance(iteration)
@@ -187,9 +209,9 @@ def run_tasks(
 
 
 def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tuple[int, float]:
-    """Puts back the newest whole checkpoint -> its iteration and the seconds spent until then.
+    """Puts back the newest checkpoint that can be read -> its iteration and the seconds spent until then.
 
-    Of several tasks, the newest that all of them have: one may have been killed before the next could save.
+    Several tasks go back to the newest that all of them have: a kill may come between the checkpoints of two tasks.
     """
     found = [read_newest(task.run.checkpoints) for task in tasks]
     iteration = min(iteration_of(each) for each in found)
@@ -203,7 +225,9 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
         )
     for each, task in zip(found, tasks, strict=True):
         if iteration_of(each) != iteration:
-            raise ValueError(f"{task.run.folder} has no checkpoint of iteration {iteration}, where another run stands")
+            raise ValueError(
+                f"{task.run.folder} has no checkpoint of iteration {iteration}, which another run goes on from"
+            )
         if each is not None and each.facts.get("data") != task.dataset.fingerprint:
             raise ValueError(
                 f"the images of {task.dataset.name} are not those that {task.run.folder} was trained on: "
@@ -211,22 +235,22 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
             )
     seconds = 0.0
     for each, task in zip(found, tasks, strict=True):
-        if rank.first:
-            task.run.forget_after(iteration)
         if each is not None:
             for reason in each.damaged:
                 progress.say(f"passed over a damaged checkpoint: {reason}; going on from {each.path.name}")
             tensors_to_learner(each, task.learner)
-            seconds = float(each.facts["seconds"])
+            seconds = float(each.facts.get("seconds", 0.0))
+    for task in tasks if rank.first else ():  # last: a checkpoint that does not fit must leave the metrics as they are
+        task.run.forget_after(iteration)
     return iteration, seconds
 
 
 def stop_if_diverged(
     unhealthy: bool, means: dict[str, float], task: Task, journal: Journal, iteration: int, thorough: bool
 ) -> None:
-    """Before anything is written: a state that is not finite must never become the last checkpoint.
+    """Raises a DivergedError before anything is written: a state that is not finite must never become a checkpoint.
 
-    Losses can be finite when the weights they lead to are not: `thorough`, before a checkpoint, looks at these too.
+    Losses can be finite although the weights they lead to are not: `thorough`, before a checkpoint, checks these too.
     """
     if not unhealthy and not thorough:
         return
@@ -242,13 +266,8 @@ def stop_if_diverged(
 
 
 def save(task: Task, iteration: int, seconds: float) -> None:
-    facts = {
-        "iteration": iteration,
-        "seconds": seconds,
-        "classes": list(task.dataset.classes),
-        "data": task.dataset.fingerprint,
-        "version": __version__,
-    }
+    """Writes a checkpoint, and deletes those that are no longer kept."""
+    facts = {**task.facts(iteration), "seconds": seconds}
     write_checkpoint(task.run.checkpoints, f"{iteration:07d}", learner_to_tensors(task.learner), facts)
     keep_last(task.run.checkpoints, task.settings.keep_checkpoints, iteration)
 

@@ -1,4 +1,4 @@
-"""From a config to a finished run: data, networks that fit it, training, evaluation."""
+"""From a config to a finished run of a GAN: load the data, fit the networks to it, train, evaluate."""
 
 from __future__ import annotations
 
@@ -20,33 +20,62 @@ from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.protocol import PROTOCOLS, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator
 from wcgan.nets import build_discriminator, build_generator
+from wcgan.runs.checkpoint import check_config, read_newest
 from wcgan.runs.config import Config
-from wcgan.runs.folder import Run, new_run, resumed_run
+from wcgan.runs.folder import Run, is_begun, new_run, resumed_run
 from wcgan.runs.sampler import Sampler
 from wcgan.train.gan import Evaluator, check_shares, train
 from wcgan.train.loop import Outcome, check_stop_at
 
 
-def start(config: Config, folder: Path, resume: bool = False, stop_at: int | None = None) -> Outcome:
-    """Begins a run in a folder that must not exist, or be empty; with `resume`, goes on with one that is there."""
+def start(
+    config: Config, folder: Path, resume: bool = False, stop_at: int | None = None, accept_config: bool = False
+) -> Outcome:
+    """Trains a new run, or with `resume` the one in the folder, if there is one.
+
+    Args:
+        config: of the run; with `resume` it must be the same as before.
+        folder: must not exist, or be empty; with `resume` it may have a run.
+        resume: whether to go on with a run that is there.
+        stop_at: an iteration to end at before the last.
+        accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
+    """
     check_stop_at(stop_at)
-    find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
+    find_hardware(config.train)  # a GPU that is not there is reported before anything is read or written
     dataset = load_data(config)
     config = fit_config(config, dataset)
     check_shares(config, Rank(count=process_count()))
     evaluator = evaluator_for(config, dataset)
-    if resume and folder.is_dir() and any(folder.iterdir()):
-        run, config = resumed_run(folder, config)
-    else:
-        run = new_run(folder, config) if is_first_process() else Run(folder)
+    run = Run(folder)
+    if is_first_process():  # the others take the folder as it will be: the first may still be writing to it
+        if resume and is_begun(folder):
+            run, config = resumed_run(folder, config)
+            check_checkpoint_config(run, config, accept_config)
+        else:
+            run = new_run(folder, config)
     return train(config, dataset, run, evaluator, stop_at)
 
 
-def go_on(folder: Path, stop_at: int | None = None) -> Outcome:
-    """Resumes a run with its own config."""
+def go_on(folder: Path, stop_at: int | None = None, accept_config: bool = False) -> Outcome:
+    """Resumes a run with its own config.
+
+    Args:
+        folder: of the run.
+        stop_at: an iteration to end at before the last.
+        accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
+    """
     run, config = resumed_run(folder)
+    check_checkpoint_config(run, config, accept_config)
     dataset = load_data(config)
     return train(config, dataset, run, evaluator_for(config, dataset), stop_at)
+
+
+def check_checkpoint_config(run: Run, config: Any, accept: bool) -> None:
+    """Raises a CheckpointError if `config.yaml` is not the config that the newest checkpoint was trained with."""
+    found = None if accept else read_newest(run.checkpoints)
+    if found is not None:
+        advice = "put these settings back, or go on with them by --accept-config"
+        check_config(found, config, advice=advice)
 
 
 def load_data(config: Config) -> data.Dataset:

@@ -1,4 +1,4 @@
-"""From the config of a classifier to finished runs, one for each seed."""
+"""From the config of a classifier to finished runs, one per seed, and to its predictions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,13 +15,13 @@ from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
 from wcgan.nets.classifier import SMALLEST_SIDE
-from wcgan.runs.checkpoint import iteration_of, read_newest, tensors_to_network
+from wcgan.runs.checkpoint import check_config, find_checkpoint, iteration_of, read_newest, tensors_to_network
 from wcgan.runs.config import ClassifyConfig
-from wcgan.runs.folder import Run, new_run, resumed_run
-from wcgan.runs.sampler import find_checkpoint
+from wcgan.runs.folder import Run, is_begun, new_run, resumed_run
 from wcgan.train.batches import Pixels
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_stop_at
+from wcgan.train.start import check_checkpoint_config
 
 
 def start_classifiers(
@@ -30,6 +30,7 @@ def start_classifiers(
     seeds: int | None = None,
     resume: bool = False,
     stop_at: int | None = None,
+    accept_config: bool = False,
 ) -> Outcome:
     """Begins runs in folders that must not exist, or be empty; with `resume`, goes on with those that are there.
 
@@ -39,6 +40,7 @@ def start_classifiers(
         seeds: 3 for the seeds 0, 1 and 2, side by side; None for the config's own.
         resume: whether to go on with what is there.
         stop_at: an iteration to end at before the last.
+        accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
     """
     check_stop_at(stop_at)
     find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
@@ -48,14 +50,16 @@ def start_classifiers(
     config = fit_classifier(config, training)
     configs = [_seeded(config, seed) for seed in folders]
     if is_first_process():
-        _open_runs(folder, dict(zip(folders.values(), configs, strict=True)), resume)
+        _open_runs(folder, dict(zip(folders.values(), configs, strict=True)), resume, accept_config)
     return _train_all(configs, training, test, [Run(own) for own in folders.values()], stop_at)
 
 
-def go_on_with_classifiers(folder: Path, stop_at: int | None = None) -> Outcome:
-    """Resumes a run, or the seeds in a folder, with their own configs."""
+def go_on_with_classifiers(folder: Path, stop_at: int | None = None, accept_config: bool = False) -> Outcome:
+    """Resumes a run, or the seeds in a folder, with their own configs; the arguments are those of `go_on`."""
     runs = [Run(own) for own in folder_to_runs(folder)]
     configs = [run.config(ClassifyConfig) for run in runs]
+    for run, config in zip(runs, configs, strict=True):
+        check_checkpoint_config(run, config, accept_config)
     if len({_seeded(config, 0) for config in configs}) > 1:
         raise ValueError(f"the runs in {folder} differ in more than their seed: resume each by itself")
     training, test = load_splits(configs[0])
@@ -83,7 +87,7 @@ def seeds_to_folders(config: ClassifyConfig, folder: Path, seeds: int | None) ->
 def folder_to_runs(folder: Path) -> list[Path]:
     """The folder of a run, or those of the seeds that it holds."""
     numbers = {own: own.name.removeprefix("seed-") for own in folder.glob("seed-*") if own.is_dir()}
-    seeds = {int(number): own for own, number in numbers.items() if number.isdigit()}
+    seeds = {int(number): own for own, number in numbers.items() if number.isascii() and number.isdigit()}
     if (folder / "config.yaml").exists() or not seeds:
         return [folder]
     return [seeds[seed] for seed in sorted(seeds)]
@@ -112,16 +116,16 @@ def dry_run_classifiers(config: ClassifyConfig, seeds: int | None = None) -> dic
     }
 
 
-def _open_runs(folder: Path, runs: dict[Path, ClassifyConfig], resume: bool) -> None:
-    """Makes the folders that are not there, after a look at all of them; `folder` is that of the run, or holds them."""
+def _open_runs(folder: Path, runs: dict[Path, ClassifyConfig], resume: bool, accept_config: bool) -> None:
+    """Checks the folders that are there, then makes the others; `folder` is that of the run, or of its seeds."""
     advice = "name another with --out, or go on with --resume"
-    there = {own for own in runs if resume and own.is_dir() and any(own.iterdir())}
-    if not there:
+    there = {own for own in runs if resume and is_begun(own)}
+    if not there and folder not in runs:
         require_new(folder, advice)
     for own, config in runs.items():
         if own in there:
-            resumed_run(own, config, ClassifyConfig)
-        else:
+            check_checkpoint_config(*resumed_run(own, config, ClassifyConfig), accept_config)
+        elif is_begun(own):
             require_new(own, advice)
     for own in runs.keys() - there:
         new_run(own, runs[own])
@@ -201,7 +205,7 @@ def fit_classifier(config: ClassifyConfig, training: Dataset) -> ClassifyConfig:
 
 
 class Predictor:
-    """A classifier at rest: from uint8 images to classes.
+    """A classifier in evaluation mode: from uint8 images to the probabilities of classes.
 
     Args:
         pixels: readies the images.
@@ -235,6 +239,7 @@ def load_classifier(path: str | Path, checkpoint: str = "last", device: str = "a
     """
     run = Run(Path(path))
     config, found = run.config(ClassifyConfig), find_checkpoint(run, checkpoint)
+    check_config(found, config, "classifier")
     pixels, network = Pixels(config.classifier.channels), build_classifier(config.classifier)
     tensors_to_network(found, "pixels", pixels)
     tensors_to_network(found, "classifier", network)

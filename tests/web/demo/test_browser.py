@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from wcgan.web.demo import load_runs
+from wcgan.web.demo import load_runs, tabs
 from wcgan.web.demo.inside import NEAREST, covariances, covariances_to_maps
 from wcgan.web.demo.interpolation import BETWEEN, path_images, path_picture
 from wcgan.web.demo.pictures import fixed_z_picture, images_to_picture
@@ -106,13 +106,13 @@ def test_another_class_gives_another_picture(opened, samplers):
 def test_samples_are_downloaded_as_a_png_and_as_an_archive(opened, samplers):
     page, images = opened(), samplers["digits-cWC_sa"].sample(64)
     files = {}
-    for name in ("PNG", "ZIP"):
+    for name in ("Save PNG", "Save ZIP"):
         with page.expect_download() as download:
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = (download.value.suggested_filename, download.value.path().read_bytes())
-    assert files["PNG"][0] == "digits-cWC_sa-seed-0.png"
-    assert np.array_equal(pixels(Image.open(io.BytesIO(files["PNG"][1]))), pixels(images_to_picture(images)))
-    with zipfile.ZipFile(io.BytesIO(files["ZIP"][1])) as archive:
+    assert files["Save PNG"][0] == "digits-cWC_sa-seed-0.png"
+    assert np.array_equal(pixels(Image.open(io.BytesIO(files["Save PNG"][1]))), pixels(images_to_picture(images)))
+    with zipfile.ZipFile(io.BytesIO(files["Save ZIP"][1])) as archive:
         assert len(archive.namelist()) == 64
         assert np.array_equal(np.asarray(Image.open(archive.open("000063.png"))), images[63, 0])
 
@@ -160,14 +160,17 @@ def test_the_slider_goes_from_class_to_class_and_the_animation_moves(opened, sam
     open_tab(page, "Interpolate")
     for t in (1, 0.25):
         before = source(page, "#frame")
-        slide(page, "#t", t)
+        slide(page, "#position", t)
         wait_for_another(page, "#frame", before)
         expected = path_picture(path_images(generator, t, BETWEEN[1]))
         assert np.array_equal(picture_at(page, "#frame"), pixels(expected))
+    page.wait_for_selector("#animation img")  # from the start
+    before = source(page, "#animation")
+    page.get_by_label("Frames of the animation").first.fill("5")
     page.get_by_role("button", name="Animate").click()
-    page.wait_for_selector("#animation img")
+    wait_for_another(page, "#animation", before)
     film = Image.open(io.BytesIO(page.request.get(source(page, "#animation")).body()))
-    assert (film.format, film.n_frames) == ("WEBP", 46)
+    assert (film.format, film.n_frames) == ("WEBP", 8)
 
 
 def test_a_generator_without_classes_goes_between_two_z_alone(opened, samplers):
@@ -214,14 +217,21 @@ def test_a_layer_shows_its_covariances_spectrum_and_neighbours(opened, samplers)
     page.locator("#assignment").wait_for(state="hidden")
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_tab_fits_its_window_in_letters_that_can_be_read(opened, width, scheme):
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_every_tab_says_what_it_is_for_and_fits_its_window_in_readable_letters(opened, width, scheme):
     page = opened(width, scheme)
-    for name in TABS:
+    for name, (purpose, _) in tabs.TABS.items():
         open_tab(page, name)
+        assert page.get_by_text(purpose, exact=True).is_visible(), name
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         assert page.evaluate(SMALL) == [], name
+
+
+def test_the_picture_is_above_its_controls_on_a_phone_and_beside_them_in_a_wide_window(opened):
+    for width, side in ((390, "y"), (1280, "x")):
+        page = opened(width)
+        picture, controls = (page.locator(place).bounding_box() for place in ("#samples", "#run-sample"))
+        assert (picture[side] < controls[side]) == (width == 390)
 
 
 def test_dark_paper_is_dark_and_light_paper_light(opened):

@@ -75,7 +75,7 @@ def test_runs_are_known_by_their_folder_or_where_two_are_called_alike_by_their_p
     runs = [write_run(tmp_path / parent / "run") for parent in ("a", "b")]
     other = write_run(tmp_path / "other")
     assert list(load_runs([*runs, other], device="cpu")) == [*map(str, runs), "other"]
-    with pytest.raises(ValueError, match="is named twice"):
+    with pytest.raises(ValueError, match="is given twice"):
         load_runs([other, other], device="cpu")
 
 

@@ -99,8 +99,8 @@ def test_maps_say_what_their_darkest_colours_stand_for():
     found = covariances(sampler(), LAYER)
     (before, first), (after, second) = covariances_to_maps(found)
     assert before.size == after.size == (288, 288)
-    assert first == f"Before whitening: \u00b1{found.before.abs().max():.4g}"
-    assert second == f"After: \u00b1{found.after.abs().max():.4g}"
+    assert first == f"Before whitening; darkest: {found.before.abs().max():.3g}"
+    assert second == f"After whitening; darkest: {found.after.abs().max():.3g}"
     colours = values_to_colours(found.before, float(found.before.abs().max()))
     assert np.array_equal(np.asarray(before)[18::36, 18::36], colours.permute(1, 2, 0))
 

@@ -62,7 +62,7 @@ def test_what_is_not_gone_between_stays_at_the_first_end():
 def test_a_generator_without_classes_goes_between_noises_alone():
     generator = sampler("WC")
     assert torch.equal(path_images(generator, 1.0, TWO_Z, (4, 5), (None, None), 6), generator.sample(6, seed=5))
-    with pytest.raises(ValueError, match="no classes to go between"):
+    with pytest.raises(ValueError, match="no classes to interpolate between"):
         path_images(generator, 0.5, TWO_CLASSES)
 
 
@@ -80,11 +80,11 @@ def test_the_animation_goes_there_and_back_and_loses_nothing():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"t": 1.01}, "t must be a number from 0 to 1, got 1.01"),
-        ({"t": 0.5, "between": "worlds"}, "between takes two z, two classes, both; got 'worlds'"),
+        ({"t": 1.01}, "the position must be a number from 0 to 1, got 1.01"),
+        ({"t": 0.5, "between": "worlds"}, "between takes two noise vectors, two classes, both; got 'worlds'"),
         ({"t": 0.5, "count": MOST_PATHS + 1}, f"count must be a whole number from 1 to {MOST_PATHS}"),
         ({"t": 0.5, "seeds": (0, "x")}, "seed must be a whole number"),
-        ({"t": 0.5, "classes": (0, None)}, "name a class at either end"),
+        ({"t": 0.5, "classes": (0, None)}, "choose a class at both ends"),
         ({"t": 0.5, "classes": (0, [1, 2])}, "at most 1 classes"),
         ({"t": 0.5, "truncation": -1}, "truncation must be a number from 0 to 2, got -1"),
     ],

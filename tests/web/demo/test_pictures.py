@@ -114,7 +114,7 @@ def test_fixed_z_is_the_grid_of_the_command_with_names_beside_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("generator", "classes", "said"), [("WC", [], "no classes to put down the rows"), ("cWC", [0, 9], "got 9")]
+    ("generator", "classes", "said"), [("WC", [], "no classes for the rows"), ("cWC", [0, 9], "got 9")]
 )
 def test_fixed_z_refuses_what_it_cannot_show(generator, classes, said):
     with pytest.raises(ValueError, match=said):

@@ -176,7 +176,7 @@ def test_a_port_that_is_taken_is_refused_with_a_sentence(served):
     command = [sys.executable, "-m", "wcgan", "demo", str(served.runs[1]), "--port", str(port), "--device", "cpu"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"wcgan: cannot listen at 127.0.0.1:{port}: choose another --host or --port\n"
+    assert done.stderr == f"wcgan: cannot listen on 127.0.0.1:{port}: choose another --host or --port\n"
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])

@@ -76,7 +76,7 @@ def begin_server(folder: Path, port: int, *more: str, database: str | None = Non
     environment = os.environ | ({"WCGAN_STUDY_DATABASE": database} if database else {})
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    process.link = process.stdout.readline().strip()  # type: ignore[attr-defined]
+    process.link = process.stdout.readline().strip().rpartition(" ")[2]  # type: ignore[attr-defined]
     if not process.link:  # type: ignore[attr-defined]
         raise AssertionError(process.communicate()[1])
     return process

@@ -1,13 +1,14 @@
-"""Preference, agreement and tests: against loops, SciPy and a synthetic study whose answer is known."""
+"""Preference, agreement and tests: against loops, exact sums and a synthetic study whose answer is known."""
 
 import json
+import math
 import random
 import re
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 from tests.web.study.cases import make_study, open_store, write_side
 
 from wcgan.web.study import create_study, read_study, write_study_report
@@ -20,6 +21,7 @@ from wcgan.web.study.analysis import (
     votes_to_analysis,
 )
 from wcgan.web.study.config import CHOICES, new_token, study_to_trials, token_to_id
+from wcgan.web.study.report import analysis_to_rows
 
 PARTICIPANTS, CLASSES = 21, 50
 # How many of the 21 chose b, class by class: 714 votes, and 34 classes for each participant.
@@ -40,6 +42,11 @@ def random_choices(people, classes, seed):
     """Participants who agree more or less, on classes that are more or less clear."""
     chance = np.random.default_rng(seed)
     return (chance.random((people, classes)) < chance.beta(1, 0.6, classes)).astype(float)
+
+
+def exact_p(successes, of):
+    """Both tails of a fair coin, by counting."""
+    return min(1.0, 2 * sum(math.comb(of, k) for k in range(min(successes, of - successes) + 1)) / 2**of)
 
 
 def vote_all(store, study, sides, checks="aaaa", finish=True):
@@ -79,11 +86,11 @@ def test_the_papers_analysis_finds_the_known_answer_of_21_participants_and_50_cl
     assert found["alpha"] == pytest.approx(alpha, abs=1e-12)
     assert found["grade"] == "good"
     assert (found["joined"], found["failed"], found["unfinished"]) == (24, 2, 1)
-    assert found["by_class"] == {"for_b": 38, "of": 50, "p": pytest.approx(stats.binomtest(38, 50).pvalue)}
+    assert found["by_class"] == {"for_b": 38, "of": 50, "p": pytest.approx(exact_p(38, 50))}
     assert found["by_participant"] == {"for_b": 21, "of": 21, "p": pytest.approx(2 / 2**21)}
     assert sorted(found["classes"].values()) == pytest.approx([count / 21 for count in sorted(FOR_B)])
-    assert dict(rows)["User-averaged class-based preference for cWC_sa"] == "68.00%"
-    assert dict(rows)["Cronbach's alpha, inter-user agreement"] == "0.87 (good)"
+    assert dict(rows)["Preference for cWC_sa, averaged over participants"] == "68.00%"
+    assert dict(rows)["Agreement between participants (Cronbach's alpha)"] == "0.87 (good)"
     assert dict(rows)["Participants counted"] == "21 of 24"
     assert page.read_text().count('class="part"') == CLASSES
 
@@ -154,18 +161,29 @@ def test_participants_who_vote_at_random_do_not_agree():
     assert alpha_to_grade(cronbach_alpha(choices)) == "unacceptable"
 
 
-@pytest.mark.parametrize(
-    ("least", "grade", "below"),
-    [
-        (0.9, "excellent", "good"),
-        (0.8, "good", "acceptable"),
-        (0.7, "acceptable", "questionable"),
-        (0.6, "questionable", "poor"),
-        (0.5, "poor", "unacceptable"),
-    ],
-)
-def test_a_grade_begins_at_its_own_bound(least, grade, below):
-    assert (alpha_to_grade(least), alpha_to_grade(least - 1e-9)) == (grade, below)
+def test_a_grade_begins_at_its_own_bound():
+    grades = ["excellent", "good", "acceptable", "questionable", "poor", "unacceptable"]
+    bounds = (0.9, 0.8, 0.7, 0.6, 0.5)
+    assert [alpha_to_grade(bound) for bound in bounds] == grades[:-1]
+    assert [alpha_to_grade(bound - 1e-9) for bound in bounds] == grades[1:]
+
+
+def test_agreement_is_reported_in_words(voted):
+    study, store = read_study(voted), open_store(voted)
+    analysis = votes_to_analysis(study, store.participants(), store.votes())
+    store.database.close()
+    said = {}
+    for alpha in (None, -0.62, -0.004, 0.004, 0.31, 0.87):
+        rows = analysis_to_rows(study, replace(analysis, alpha=alpha, grade=alpha_to_grade(alpha)))
+        said[alpha] = dict(rows)["Agreement between participants (Cronbach's alpha)"]
+    assert said == {
+        None: "not defined",
+        -0.62: "-0.62 (no agreement)",
+        -0.004: "0.00 (no agreement)",
+        0.004: "0.00 (no agreement)",
+        0.31: "0.31 (unacceptable)",
+        0.87: "0.87 (good)",
+    }
 
 
 @pytest.mark.parametrize("classes", [False, True])
@@ -198,10 +216,10 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     assert 0.88 <= covered / 200 <= 0.99
 
 
-def test_the_binomial_test_is_scipys():
+def test_the_binomial_test_is_exact_and_two_sided():
     for of in range(1, 40):
         for successes in range(of + 1):
-            assert binomial_test(successes, of) == pytest.approx(stats.binomtest(successes, of).pvalue, rel=1e-9)
+            assert binomial_test(successes, of) == pytest.approx(exact_p(successes, of), rel=1e-12)
     assert binomial_test(0, 0) == 1
 
 
@@ -218,7 +236,7 @@ def test_a_tie_counts_for_neither_side(tmp_path):
 
 def test_a_study_with_nobody_to_count_says_how_many_there_were(tmp_path):
     folder = make_study(tmp_path)
-    with pytest.raises(ValueError, match="has no votes yet: hand it out with `wcgan study serve"):
+    with pytest.raises(ValueError, match="has no votes yet: collect them with `wcgan study serve"):
         write_study_report(folder)
     store = open_store(folder)
     vote_all(store, read_study(folder), "aaaa", "ab")

@@ -44,7 +44,10 @@ def test_a_study_from_create_to_report(command, tmp_path):
     assert (code, out.splitlines()[0]) == (0, f"3 pairs and 2 attention checks: {folder}")
     process = begin_server(folder, port, "--participants", "2")
     try:
-        links = [process.link, process.stdout.readline().strip()]
+        second = process.stdout.readline().strip()
+        assert second.startswith("link for participant 2: http://127.0.0.1:")
+        links = [process.link, second.rpartition(" ")[2]]
+        assert process.stdout.readline() == f"stop with Ctrl+C; results so far: wcgan study report {folder}\n"
         address = f"http://127.0.0.1:{port}"
         paths = [link.removeprefix(address) for link in links]
         assert listens_on(process.pid, port) == ["127.0.0.1"]
@@ -68,7 +71,7 @@ def test_a_study_from_create_to_report(command, tmp_path):
 
     code, out, _ = command("report", folder, "--most-failed", 2)
     assert code == 0
-    assert "User-averaged class-based preference for b" in out
+    assert "Preference for b, averaged over participants" in out
     assert re.search(r"Participants counted +2 of 2", out)
     assert f"report: {folder / 'report.html'}" in out
     assert (folder / "report.json").is_file()

@@ -112,7 +112,9 @@ def test_images_of_several_sizes_are_refused_or_brought_to_one(tmp_path):
 
 def test_a_set_too_large_for_a_browser_is_refused(tmp_path):
     a, b = (write_side(tmp_path / name, classes=1, images=2, side=1700, smooth=True) for name in "ab")
-    with pytest.raises(ValueError, match=r"2 images of 1700x1700 make a picture of 17 MiB, and at most 16 .*--res"):
+    with pytest.raises(
+        ValueError, match=r"2 images of 1700x1700 make a picture of 17 MiB; the limit is 16 MiB: .*--re"
+    ):
         create_study(a, b, tmp_path / "study", images=2)
     create_study(a, b, tmp_path / "study", images=2, resolution=16)
 
@@ -146,7 +148,7 @@ def test_sides_that_cannot_be_compared_are_refused(tmp_path):
         (b, "no class in common: .*a has class 0, .*b has other"),
         (a, "both sides are"),
         (flat, "has images but no classes"),
-        (tmp_path / "nothing", "is not there"),
+        (tmp_path / "nothing", "does not exist"),
     ):
         with pytest.raises(ValueError, match=message):
             create_study(a, other, tmp_path / "study", images=4)
@@ -180,7 +182,7 @@ def test_a_study_is_read_as_it_was_written(tmp_path):
         (lambda values: values | {"pairs": [{"label": "x", "a": "../../etc", "b": "y"}]}, "32 hexadecimal digits"),
         (lambda values: values | {"pairs": [{"label": "x", "a": "a" * 32, "b": "b" * 32}]}, "lacks the picture aaaa"),
         (lambda values: values | {"most_participants": "many"}, "most_participants must be"),
-        (lambda values: [], "must hold the fields of a study"),
+        (lambda values: [], "must have the fields of a study"),
     ],
 )
 def test_a_study_that_was_spoilt_is_named(tmp_path, change, message):

@@ -154,14 +154,14 @@ def test_a_hostile_study_file_is_a_sentence(folder, name):
         ({"join": "../../etc/passwd/........"}, "join must be 16 to 64 letters"),
         ({"key": "\x1b]0;x\x07" * 4}, r"key must be .* got '\\x1b\]0;x"),
         ({"pairs": [{"label": "x", "a": "a" * 32, "b": "b" * 32}] * 2}, "it has an alias"),
-        ({"pairs": [[[[[[]]]]]]}, r"a pair must hold label, a and b, got \[\[\[\[\[\]"),
+        ({"pairs": [[[[[[]]]]]]}, r"a pair must have label, a and b, got \[\[\[\[\[\]"),
         (
             {"pairs": [{"label": "x", "a": "../../secret", "b": "b" * 32}]},
             "must be 32 hexadecimal digits, got '../../secret'",
         ),
         (
             {"pairs": [{"label": "x", "a": "a" * 32, "b": "a" * 32}]},
-            "every picture of the pairs must be another, got 'aaa",
+            "every picture of the pairs must be different, got 'aaa",
         ),
         (
             {"pairs": [{"label": "x", "a": f"{i:032x}", "b": f"{i + 9999:032x}"} for i in range(2)]},
@@ -214,7 +214,7 @@ def test_a_database_with_code_in_it_is_refused(folder, schema):
     database = sqlite3.connect(folder / "votes.sqlite")
     database.executescript(schema)
     database.close()
-    with pytest.raises(ValueError, match="has views or triggers of somebody else's"):
+    with pytest.raises(ValueError, match="has views or triggers that wcgan did not make"):
         write_study_report(folder)
 
 

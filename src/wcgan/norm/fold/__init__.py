@@ -1,4 +1,4 @@
-"""Inference copies: every layer a constant map, and that map in the layer beside it where it can be."""
+"""Copies of a model for inference: whitening layers become constant maps, merged into their neighbours if possible."""
 
 from wcgan.norm.fold.folding import OneClass, fold
 from wcgan.norm.fold.maps import AbsorbedMap, FoldedMap

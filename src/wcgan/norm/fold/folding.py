@@ -1,11 +1,10 @@
-"""A copy of a model for inference."""
+"""`fold`: a copy of a model for inference, with constant maps in place of whitening layers."""
 
 import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from wcgan.norm._base import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring, mix
@@ -18,12 +17,12 @@ from wcgan.norm.labels import out_of_range
 
 
 class OneClass(nn.Module):
-    """A model with classes, called without labels: all samples are of one class.
+    """Wraps a conditional model so that it is called without labels: all samples are of one class.
 
     Args:
-        model: what is called.
+        model: the conditional model.
         label: the class.
-        position: of the labels among the model's arguments.
+        position: position of the labels among the model's arguments.
     """
 
     def __init__(self, model: nn.Module, label: int, position: int) -> None:
@@ -42,20 +41,27 @@ class OneClass(nn.Module):
 
 @torch.no_grad()
 def fold(model: nn.Module, label: int | None = None, neighbours: bool = True) -> nn.Module:
-    """A copy of a model for inference, in which every layer of this library is a constant affine map.
+    r"""Copies a model for inference and replaces each whitening layer by a constant affine map.
 
-    A map that follows a convolution or a dense layer, with nothing but upsampling, reshaping and sums between, becomes
-    part of it: `AbsorbedMap` is left, which costs nothing. The other maps stay, as `FoldedMap`; each says why. The copy
-    is in evaluation mode, equals `model.eval()` to rounding, and factorises nothing.
+    .. math:: z = M x + b, \qquad M = \Gamma\, W_E,\; b = \beta - M \mu_E
+
+    A map that follows a convolution or a dense layer, with only upsampling, reshaping and sums in between, is merged
+    into that layer. It leaves an `AbsorbedMap`, which costs nothing. Other maps stay as `FoldedMap`, and their `kept`
+    attribute gives the reason. The copy is in evaluation mode, equals `model.eval()` up to rounding, and contains no
+    factorisation.
 
     Args:
         model: any module; it is not changed.
-        label: keep this class alone; the copy is called without labels. None keeps a matrix for each class.
-        neighbours: False leaves all maps by themselves.
+        label: keeps this class only; the copy is then called without labels. None keeps a matrix for each class.
+        neighbours: if False, no map is merged into another layer.
+
+    Returns:
+        The copy.
 
     Raises:
         ValueError: for a layer with `track_running_stats=False`, which has no constants to fold; for a label that is
-            out of range or that no layer asks for; and if the labels cannot be followed through the model.
+            out of range, or given to a model without conditional layers; and if the labels cannot be traced through
+            the model.
 
     Example:
         >>> import torch, wcgan
@@ -67,7 +73,7 @@ def fold(model: nn.Module, label: int | None = None, neighbours: bool = True) ->
     """
     for name, module in model.named_modules():
         if isinstance(module, WhiteningLayer) and module.whitening != "none" and not module.track_running_stats:
-            raise ValueError(f"{name or 'the model'} keeps no running statistics, so there is nothing constant to fold")
+            raise ValueError(f"{name or 'the model'} has no running statistics to fold: track_running_stats is False")
     _check_label(model, label)
     copied = _copy(model).eval()
     folded = replace_modules(copied, {m: _constant(m) for m in copied.modules() if isinstance(m, WhiteningLayer)})
@@ -79,7 +85,7 @@ def fold(model: nn.Module, label: int | None = None, neighbours: bool = True) ->
 
 
 def _copy(model: nn.Module) -> nn.Module:
-    """With the weights that `torch.nn.utils.spectral_norm` keeps as results of a computation, too."""
+    """A deep copy, including the non-leaf weights of `torch.nn.utils.spectral_norm`, which deepcopy refuses."""
     kept = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
     return copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in kept})
 
@@ -89,7 +95,7 @@ def _check_label(model: nn.Module, label: int | None) -> None:
         return
     classes = [m.classes for m in model.modules() if isinstance(m, ConditionalWhiteningColoring)]
     if not classes:
-        raise ValueError(f"label={label} has no meaning here: no layer of the model depends on a class")
+        raise ValueError(f"label={label} was given, but the model has no conditional layer")
     if not 0 <= label < min(classes):
         raise ValueError(out_of_range(label, min(classes)))
 
@@ -102,11 +108,11 @@ def _keep_class(model: nn.Module, label: int) -> nn.Module:
 
 
 def _labels_position(model: nn.Module, label: int) -> int:
-    """Which of the model's arguments the conditional maps take as labels."""
+    """Position of the argument that the conditional maps receive as labels."""
     try:
         graphs = model_to_graphs(model)
     except UntraceableError as error:
-        raise ValueError(f"label={label} cannot be fixed, for torch.fx cannot follow the model: {error}") from None
+        raise ValueError(f"label={label} cannot be fixed, because torch.fx cannot trace the model: {error}") from None
     inputs = [node for node in graphs[0].nodes if node.op == "placeholder"]
     modules = dict(model.named_modules(remove_duplicate=False))
     taken = {
@@ -115,18 +121,19 @@ def _labels_position(model: nn.Module, label: int) -> int:
         if node.op == "call_module" and getattr(modules[str(node.target)], "conditional", False)
     }
     if len(taken) != 1 or not taken <= {*inputs}:
-        raise ValueError(f"label={label} cannot be fixed: the layers' labels are not an argument of the model")
+        raise ValueError(f"label={label} cannot be fixed: the labels of the layers are not an argument of the model")
     return inputs.index(taken.pop())
 
 
 def _constant(layer: WhiteningLayer) -> FoldedMap:
+    """The map of a layer at inference. A dictionary with fewer matrices than classes stays a dictionary."""
     if not isinstance(layer, ConditionalWhiteningColoring):
         return FoldedMap(*_map(layer, *layer.coloring_slots()[:2]), ranks=layer._ranks).eval()
     no_class = next(layer.parameters()).new_zeros(1, layer.classes)
     shared = _map(layer, *layer.coloring_slots(no_class)[:2])
-    if layer.dictionary is None or layer.assignment is None or len(layer.dictionary) >= layer.classes:
+    if layer.dictionary is None or len(layer.dictionary) >= layer.classes:
         return FoldedMap(*_map(layer, *layer.coloring_slots()[:2]), shared, ranks=layer._ranks).eval()
-    assignment = normalize(layer.assignment, dim=1) if layer.normalize_assignment else layer.assignment
+    assignment = layer.soft_assignment()
     matrix, offset = _map(layer, layer.dictionary, None)
     offset = shared[1] + mix(assignment, offset)
     if layer.class_bias is not None:
@@ -135,7 +142,7 @@ def _constant(layer: WhiteningLayer) -> FoldedMap:
 
 
 def _map(layer: WhiteningLayer, color: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A coloring with the layer's whitening -> M and b of `z = M x + b`."""
+    """A coloring and the layer's whitening -> M and b of `z = M x + b`."""
     matrix, offset, mean = layer.as_map(color, shift)
     if mean is not None:
         _, groups, p, _ = matrix.shape

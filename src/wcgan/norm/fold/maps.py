@@ -1,23 +1,32 @@
-"""What a layer is at rest: a constant map, or nothing at all.
+"""What `fold` puts in place of a layer: a constant map, or nothing if a neighbouring layer absorbed the map.
 
-Both are called as the layer was: a layer without classes may have had `relu` where one with classes has labels.
+Both accept the arguments of the layer they replace. The second positional argument is labels for a conditional layer
+and `relu` for an unconditional one.
 """
 
 import torch
 from torch import Tensor, nn
 
 from wcgan.functional.affine import affine
-from wcgan.norm._base import NotScriptable, as_one_node, is_stand_in
+from wcgan.norm._base import NotScriptable, as_fx_node, is_fx_proxy
 from wcgan.norm.conditional import mix
 from wcgan.norm.labels import check_label_shape, check_labels
 
 
 class FoldedMap(NotScriptable, nn.Module):
-    """A layer at rest: `z = M x + b`, or `z = M_y x + b_y` by label, with constant M `(K, g, p, p)` and b `(K, d)`.
+    """A constant map: `z = M x + b`, or `z = M_y x + b_y` by label.
 
-    Where labels are weights of the classes, they mix what the classes add to the map that all share. With `assignment`
-    `(K, s)`, the matrices are a dictionary `(s, g, p, p)` of what is added, fewer than the classes. `ranks` are those
-    that the layer took; `kept` says why the map is not part of a layer beside it.
+    Labels may be weights of the classes, which then mix the class-specific terms.
+
+    Args:
+        matrix: M, `(K, g, p, p)`; with `assignment`, a dictionary `(s, g, p, p)` of class-specific terms.
+        offset: b, `(K, d)`.
+        shared: matrix `(1, g, p, p)` and offset `(1, d)` without class-specific terms; None if not conditional.
+        assignment: weights of the dictionary in each class, `(K, s)`.
+        ranks: input ranks that the layer accepted.
+
+    Attributes:
+        kept: the reason that the map was not merged into a neighbouring layer.
     """
 
     matrix: Tensor
@@ -55,12 +64,12 @@ class FoldedMap(NotScriptable, nn.Module):
         return self.matrix.shape[-1] == 1
 
     def of_class(self, label: int) -> "FoldedMap":
-        """The map of one class, which no label changes."""
+        """The unconditional map of one class."""
         index = torch.tensor([label], device=self.offset.device)
         return FoldedMap(self._matrices(index), self.offset[index], ranks=self.ranks).eval()
 
     def _matrices(self, labels: Tensor) -> Tensor:
-        """Indices `(N,)` of classes, or their weights `(N, K)` -> `(N, g, p, p)`."""
+        """Class indices `(N,)` or weights of the classes `(N, K)` -> matrices `(N, g, p, p)`."""
         assert self.shared_matrix is not None
         weighted = labels.is_floating_point()
         if self.assignment is not None:
@@ -69,8 +78,8 @@ class FoldedMap(NotScriptable, nn.Module):
         return mix(labels, self.matrix - self.shared_matrix) + self.shared_matrix if weighted else self.matrix[labels]
 
     def forward(self, x: Tensor, labels: Tensor | bool | None = None, relu: bool = False) -> Tensor:
-        if is_stand_in(x):
-            return as_one_node(self, x, labels, relu)
+        if is_fx_proxy(x):
+            return as_fx_node(self, x, labels, relu)
         out = self._map(x, labels)
         return out.relu() if relu or labels is True else out
 
@@ -104,12 +113,12 @@ class FoldedMap(NotScriptable, nn.Module):
 
 
 class AbsorbedMap(nn.Module):
-    """A layer whose map is now part of the layers beside it: what is left is the rectifier, where it is asked for.
+    """The rest of a layer whose map was merged into neighbouring layers: the identity, or a ReLU if called with one.
 
     Args:
-        channels: of the batch.
-        into: names of the layers that hold the map.
-        rank: dimensions of the batch, where the layers beside it took another rank for granted; else None.
+        channels: number of channels.
+        into: names of the layers that absorbed the map.
+        rank: the only input rank for which the merge is right; None for any.
     """
 
     def __init__(self, channels: int, into: tuple[str, ...], rank: int | None = None) -> None:

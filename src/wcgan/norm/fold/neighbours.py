@@ -1,9 +1,9 @@
-"""Constant maps into the convolutions and dense layers beside them.
+"""Merges constant maps into neighbouring convolutions and dense layers.
 
-A map behind a layer becomes part of it (`M (W x + b) + c`) where everything between the two keeps channels apart and
-constants constant: upsampling, averaging, reshaping of the grid, and weighted sums, whose terms all take the map and
-one of which takes the offset. What stands between must be read by nobody else. A map before a layer becomes part of it
-where no padding comes between.
+A map after a layer is merged into it (`M (W x + b) + c`) if every operation between the two acts on each channel
+separately and keeps constants constant: upsampling, averaging, reshaping of the grid, and weighted sums. In a sum,
+every term takes the map and one of them the offset. Nothing else may read the results in between. A map before a layer
+is merged into it if the layer has no padding.
 """
 
 import math
@@ -29,7 +29,7 @@ from wcgan.norm.fold.plain import (
 from wcgan.norm.fold.tracing import UntraceableError, model_to_graphs
 
 _ALL = slice(None)
-# Of two tensors: the weight of the second. Of a tensor and a number: the tensor's weight.
+# Weight of the second tensor in a sum of two; weight of the tensor in a product with a number.
 _SUMS: dict[Any, float] = {
     **dict.fromkeys((operator.add, operator.iadd, torch.add, "add", "add_"), 1.0),
     **dict.fromkeys((operator.sub, operator.isub, torch.sub, "sub", "sub_"), -1.0),
@@ -49,7 +49,7 @@ _CHANNEL_BY_CHANNEL = (
 
 
 def _past_channels(node: fx.Node) -> bool:
-    """Whether a reshaping leaves the first two dimensions alone."""
+    """Whether a reshape keeps the first two dimensions."""
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("start_dim", node.kwargs.get("dim"))
     return isinstance(dim, int) and dim >= 2
 
@@ -63,7 +63,7 @@ def _always(_: fx.Node) -> bool:
     return True
 
 
-# Calls that keep channels apart and constants constant, and what has to hold for it.
+# Calls that act on each channel separately and keep constants constant, each with its condition.
 _PASSES: dict[Any, Callable[[fx.Node], bool]] = {
     operator.getitem: _grid_index,
     **dict.fromkeys((F.interpolate, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, "contiguous", "clone"), _always),
@@ -71,12 +71,12 @@ _PASSES: dict[Any, Callable[[fx.Node], bool]] = {
 }
 
 
-class _StaysError(Exception):
-    """Why a map cannot be part of a layer beside it."""
+class _CannotMergeError(Exception):
+    """The reason that a map cannot be merged."""
 
 
 class _Source(NamedTuple):
-    """A layer whose output comes into a map, its weight in it, and whether it gives features without a grid."""
+    """A layer whose output is part of a map's input, its weight in it, and whether it gives features without a grid."""
 
     name: str
     weight: float
@@ -84,9 +84,9 @@ class _Source(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Where a map goes: the layers, whether they come before it, and the rank that this takes for granted.
+    """Layers to merge a map into, whether they precede it, and the input rank for which that is right.
 
-    The first of the layers takes the offset, `share` times.
+    The first layer takes the offset, multiplied by `share`. `kept` is the reason not to merge.
     """
 
     into: tuple[str, ...] = ()
@@ -97,14 +97,14 @@ class _Plan(NamedTuple):
 
 
 def absorb_maps(model: nn.Module) -> nn.Module:
-    """Moves every unconditional map of a model that it can, in place; the others say why not."""
+    """Merges every unconditional map that it can, in place; sets `kept` of the others to the reason."""
     places = Counter(id(child) for parent in model.modules() for child in parent._modules.values())
     _absorb_in(model, "", {module for module, count in places.items() if count > 1})
     return model
 
 
 def _absorb_in(scope: nn.Module, path: str, shared: set[int]) -> None:
-    """A model as a whole; where torch.fx cannot follow it, each of its parts."""
+    """Merges maps in a whole model; if torch.fx cannot trace the model, in each of its children."""
     maps = {name: m for name, m in scope.named_modules() if isinstance(m, FoldedMap)}
     if not maps or isinstance(scope, FoldedMap):
         return
@@ -112,7 +112,7 @@ def _absorb_in(scope: nn.Module, path: str, shared: set[int]) -> None:
         graphs = model_to_graphs(scope)
     except UntraceableError as error:
         for m in maps.values():
-            m.kept = f"torch.fx cannot follow {path or 'the model'}: {error}"
+            m.kept = f"torch.fx cannot trace {path or 'the model'}: {error}"
         for name, child in scope.named_children():
             _absorb_in(child, f"{path}.{name}".lstrip("."), shared)
         return
@@ -144,16 +144,16 @@ def _plan(reader: "_Reader", mapping: FoldedMap) -> _Plan:
         return _Plan(kept=f"the model calls it {len(calls)} times")
     try:
         return reader.before(calls[0], mapping)
-    except _StaysError as error:
+    except _CannotMergeError as error:
         reason = str(error)
     try:
         return reader.after(calls[0], mapping)
-    except _StaysError:
+    except _CannotMergeError:
         return _Plan(kept=reason)
 
 
 class _Reader:
-    """Looks around a map in a graph of its model."""
+    """Finds the neighbours of a map in a graph of its model."""
 
     def __init__(self, model: nn.Module, graph: fx.Graph, shared: set[int]) -> None:
         self.graph = graph
@@ -165,7 +165,7 @@ class _Reader:
         return self._modules[str(node.target)]
 
     def before(self, call: fx.Node, mapping: FoldedMap) -> _Plan:
-        """The layers whose outputs, in a weighted sum, are the map's input."""
+        """The layers whose weighted sum of outputs is the map's input."""
         found = self._sources(_first(call), call, mapping)
         rank = 2 if any(source.flat for source in found) else None
         return _Plan(tuple(source.name for source in found), before=True, share=1 / found[0].weight, rank=rank)
@@ -173,14 +173,14 @@ class _Reader:
     def _sources(
         self, node: fx.Node, reader: fx.Node, mapping: FoldedMap, weight: float = 1.0, grid: bool = False
     ) -> list[_Source]:
-        """Goes back from a node, of which `grid` says whether somebody behind it asks for one."""
-        others = [self._says(user) for user in node.users if user is not reader and not _reads_shape(user)]
+        """Walks back from a node to the layers; `grid`: whether a later operation needs a grid of positions."""
+        others = [self._describe(user) for user in node.users if user is not reader and not _reads_shape(user)]
         if others:
-            raise _StaysError(f"{', '.join(others)} reads its input as well")
+            raise _CannotMergeError(f"{', '.join(others)} also reads its input")
         if node.op == "call_module" and type(self.module(node)) in PLAIN:
             flat = type(self.module(node)) is nn.Linear
             if flat and (grid or 2 not in mapping.ranks):
-                raise _StaysError(f"{node.target} works on another dimension")
+                raise _CannotMergeError(f"{node.target} acts on another dimension")
             return [_Source(self._plain(node, mapping, inputs_and_outputs(self.module(node))[1]), weight, flat)]
         if self._passes(node):
             flat = node.op == "call_module" and type(self.module(node)) in _SHAPELESS
@@ -190,10 +190,10 @@ class _Reader:
             return [found for term, part in terms for found in self._sources(term, node, mapping, part, grid)]
         if _function(node) in _VIEWS:
             return [_Source(self._dense(node, mapping), weight)]
-        raise _StaysError(f"{self._says(node)} stands before it")
+        raise _CannotMergeError(f"{self._describe(node)} comes before it")
 
     def _dense(self, view: fx.Node, mapping: FoldedMap) -> str:
-        """A dense layer whose features are a grid of channels: `(N, d h w)` -> `(N, d, h, w)`."""
+        """A dense layer whose output is reshaped to a grid: `(N, d h w)` -> `(N, d, h, w)`."""
         node, grid = _first(view), _grid(view)
         alone = all(user is view or _reads_shape(user) for user in node.users)
         if (
@@ -203,33 +203,33 @@ class _Reader:
             and grid[:1] == (mapping.channels,)
         ):
             return self._plain(node, mapping, inputs_and_outputs(self.module(node))[1] // math.prod(grid[1:]))
-        raise _StaysError(f"{self._says(view)} stands before it")
+        raise _CannotMergeError(f"{self._describe(view)} comes before it")
 
     def _plain(self, node: fx.Node, mapping: FoldedMap, channels: int) -> str:
         layer, name = self.module(node), str(node.target)
         self._require_single(layer, name)
         if channels != mapping.channels or not takes_map_after(layer, mapping):
-            raise _StaysError(f"{name} cannot hold it")
+            raise _CannotMergeError(f"{name} cannot absorb it")
         return name
 
     def _require_single(self, layer: nn.Module, name: str) -> None:
         uses = [t for t in self._targets if t == name or t.startswith(f"{name}.")]
         if len(uses) != 1 or id(layer) in self.shared or hooked(layer):
-            raise _StaysError(f"{name} is used elsewhere too")
+            raise _CannotMergeError(f"{name} is also used elsewhere")
 
     def after(self, call: fx.Node, mapping: FoldedMap) -> _Plan:
         """The one layer that reads the map's output."""
         readers = list(call.users)
         if len(readers) != 1 or readers[0].op != "call_module" or type(self.module(readers[0])) not in PLAIN:
-            raise _StaysError
+            raise _CannotMergeError
         layer, name = self.module(readers[0]), str(readers[0].target)
         self._require_single(layer, name)
         rectified = call.kwargs.get("relu", (*call.args, None, False)[2]) is not False or call.args[1:2] == (True,)
         if rectified or not takes_map_before(layer, mapping):
-            raise _StaysError
+            raise _CannotMergeError
         flat = isinstance(layer, nn.Linear)
         if flat and 2 not in mapping.ranks:
-            raise _StaysError
+            raise _CannotMergeError
         return _Plan((name,), rank=2 if flat else None)
 
     def _passes(self, node: fx.Node) -> bool:
@@ -242,7 +242,7 @@ class _Reader:
         holds = _PASSES.get(_function(node))
         return holds is not None and bool(node.args) and holds(node)
 
-    def _says(self, node: fx.Node) -> str:
+    def _describe(self, node: fx.Node) -> str:
         if node.op == "placeholder":
             return f"the input {node.target}"
         if node.op == "call_module":
@@ -254,12 +254,12 @@ def _first(node: fx.Node) -> fx.Node:
     """The tensor that a call works on."""
     found = node.args[0] if node.args else node.kwargs.get("x", node.kwargs.get("input"))
     if not isinstance(found, fx.Node):
-        raise _StaysError(f"{node} takes no single tensor")
+        raise _CannotMergeError(f"{node} takes no single tensor")
     return found
 
 
 def _weighted_terms(node: fx.Node) -> list[tuple[fx.Node, float]]:
-    """The different tensors of a sum, or the one of a product with a number; none where it is something else."""
+    """Tensors and weights of a sum, or of a product with a number; empty for any other node."""
     function, operands = _function(node), node.args
     tensors = [operand for operand in operands if isinstance(operand, fx.Node)]
     if len(operands) != 2 or len({*tensors}) != len(tensors) or node.kwargs:
@@ -275,7 +275,7 @@ def _weighted_terms(node: fx.Node) -> list[tuple[fx.Node, float]]:
 
 
 def _grid(view: fx.Node) -> tuple[int, ...]:
-    """The sizes behind the batch's that a view asks for; empty where it does not say them all."""
+    """The sizes after the batch dimension in a view; empty if they are not all given."""
     sizes: Any = view.args[1:]
     if "unflatten" in str(view.target):
         sizes = (None, *sizes[1]) if sizes[0] in (1, -1) else ()
@@ -285,7 +285,7 @@ def _grid(view: fx.Node) -> tuple[int, ...]:
 
 
 def _function(node: fx.Node) -> Any:
-    """What a node calls: a function, or a method by its name; None for a module or an input, whatever its name."""
+    """The function or the name of the method that a node calls; None for a module or an input."""
     return node.target if node.op in ("call_function", "call_method") else None
 
 

@@ -26,7 +26,7 @@ _TRANSPOSED_LAYERS = (nn.ConvTranspose1d, nn.ConvTranspose2d)
 
 
 def settle(model: nn.Module) -> dict[nn.Module, nn.Module]:
-    """Makes normalised weights constant, in place; returns what subclasses of torch's layers can be replaced by."""
+    """Makes spectrally or weight-normalised weights constant, in place; returns plain replacements for subclasses."""
     for module in model.modules():
         if parametrize.is_parametrized(module):
             _settle_parametrizations(module)
@@ -39,7 +39,7 @@ def settle(model: nn.Module) -> dict[nn.Module, nn.Module]:
 
 
 def _settle_parametrizations(module: nn.Module) -> None:
-    """Not by torch's own function, which takes them from the class, that a copy shares with the original."""
+    """Replaces parametrisations by their values. PyTorch's own function would change the class, which a copy shares."""
     values = {name: getattr(module, name).detach().clone() for name in cast(nn.ModuleDict, module.parametrizations)}
     module.__class__ = parametrize.type_before_parametrizations(module)
     del module.parametrizations
@@ -48,7 +48,7 @@ def _settle_parametrizations(module: nn.Module) -> None:
 
 
 def _constant(module: nn.Module) -> nn.Module | None:
-    """A plain layer equal to one whose forward is a single call, with weights made from its parameters alone."""
+    """A plain layer equal to a module whose forward is one call with weights made from its parameters; else None."""
     try:
         (graph,) = model_to_graphs(module)
     except (UntraceableError, ValueError):
@@ -80,31 +80,31 @@ def _build(kind: type[nn.Module], weight: Tensor, bias: Tensor | None, arguments
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether calling it does more than its class says."""
+    """Whether a call of the module does more than its class: it has hooks or its own forward."""
     return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def inputs_and_outputs(layer: nn.Module) -> tuple[int, int]:
-    """Channels, or features, of a plain layer."""
+    """Input and output channels, or features, of a plain layer."""
     names = ("in_features", "out_features") if isinstance(layer, nn.Linear) else ("in_channels", "out_channels")
     return getattr(layer, names[0]), getattr(layer, names[1])
 
 
 def takes_map_after(layer: nn.Module, mapping: FoldedMap) -> bool:
-    """Whether a map behind the layer can be part of it: a full matrix would mix a grouped convolution's groups."""
+    """Whether a map after the layer can be merged: a full matrix would mix the groups of a grouped convolution."""
     grouped = getattr(layer, "groups", 1) > 1
     return not grouped or (mapping.diagonal and not isinstance(layer, _TRANSPOSED_LAYERS))
 
 
 def takes_map_before(layer: nn.Module, mapping: FoldedMap) -> bool:
-    """Whether a map before the layer can be part of it: its offset would not reach what padding adds."""
+    """Whether a map before the layer can be merged: its offset would not apply to padding."""
     padded = any(getattr(layer, "padding", (0,)))
     fits = inputs_and_outputs(layer)[0] == mapping.channels and getattr(layer, "groups", 1) == 1
     return fits and not padded and not isinstance(layer, _TRANSPOSED_LAYERS)
 
 
 def absorb_after(layer: nn.Module, mapping: FoldedMap, share: float) -> None:
-    """`M (W x + b) + share * offset` as the layer's own `W x + b`; one that fills a grid has many rows a channel."""
+    """`M (W x + b) + share * offset` as the layer's own `W x + b`; a dense layer may have several rows per channel."""
     transposed = isinstance(layer, _TRANSPOSED_LAYERS)
     weight, bias = _weight_and_bias(layer)
     rows = weight.transpose(0, 1) if transposed else weight

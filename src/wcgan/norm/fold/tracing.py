@@ -1,4 +1,4 @@
-"""The ways through a model, as graphs of torch.fx."""
+"""Model -> torch.fx graphs, one for each way to call it."""
 
 import ast
 import inspect
@@ -18,15 +18,15 @@ _REFUSALS = (ValueError, AssertionError)
 
 
 class UntraceableError(Exception):
-    """A model that torch.fx cannot follow."""
+    """torch.fx cannot trace the model."""
 
 
 class _BranchError(Exception):
-    """The model asks something of its input that has not been answered."""
+    """The model branches on its input, and no answer is given."""
 
 
 class _Tracer(fx.Tracer):
-    """Goes into everything but torch's own layers and this library's, and takes branches as told."""
+    """Traces into everything except layers of PyTorch and of this library, and takes branches as given by `answers`."""
 
     def __init__(self, answers: tuple[bool, ...]) -> None:
         super().__init__()
@@ -43,12 +43,12 @@ class _Tracer(fx.Tracer):
 
 
 def model_to_graphs(model: nn.Module) -> list[fx.Graph]:
-    """One graph for each way of calling a model: with its optional arguments, and without.
+    """One graph for each way to call a model: with its optional arguments, and without.
 
-    A branch that depends on the input is followed where one of its sides raises an error: it is a check.
+    A branch that depends on the input is traced only if one side raises an error: then it is a check.
 
     Raises:
-        UntraceableError: if there is another kind of branch, or torch.fx meets something else that it cannot follow.
+        UntraceableError: for any other branch on the input, or anything else that torch.fx cannot trace.
     """
     parameters = inspect.signature(model.forward).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
@@ -64,8 +64,8 @@ def model_to_graphs(model: nn.Module) -> list[fx.Graph]:
 
 
 def _about_to_raise(error: Exception) -> bool:
-    """Whether what failed was a `raise` statement of the model's, in making its message."""
-    # Not by `extract_tb`: Python 3.11 fails on code that torch.compile has made, whose places are not all known.
+    """Whether the error came from building the message of a `raise` statement in the model."""
+    # Not with `extract_tb`: Python 3.11 fails on code that torch.compile generated, which has no line numbers.
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     file, line = next((place for place in reversed(places) if place[0] not in _FX), ("", 0))
     raises = [node for node in ast.walk(ast.parse("".join(linecache.getlines(file)))) if isinstance(node, ast.Raise)]
@@ -77,7 +77,7 @@ def _follow(model: nn.Module, given: Mapping[str, Any], answers: tuple[bool, ...
         return _Tracer(answers).trace(model, dict(given) or None)
     except _BranchError:
         pass
-    except Exception as error:  # whatever the model's own code makes of a stand-in for a tensor
+    except Exception as error:  # the model's own code may fail on a proxy in any way
         if isinstance(error, _REFUSALS) and not isinstance(error, TraceError):
             raise
         reason = str(error).partition(". ")[0].splitlines()[:1]
@@ -94,5 +94,5 @@ def _follow(model: nn.Module, given: Mapping[str, Any], answers: tuple[bool, ...
     if len(refusals) == 2:
         raise refusals[0]
     if len(found) != 1:
-        raise UntraceableError("what it does depends on its input")
+        raise UntraceableError("it branches on its input")
     return found[0]

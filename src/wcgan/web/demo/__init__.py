@@ -1,4 +1,4 @@
-"""A playground for generators: sample, fix z, interpolate, compare, look inside."""
+"""A playground for generators in the browser: sample, interpolate, compare, look inside a layer."""
 
 try:
     import gradio  # noqa: F401

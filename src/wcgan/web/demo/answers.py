@@ -1,4 +1,4 @@
-"""From a request to an answer: pictures and files, or one sentence."""
+"""Connects controls to functions, and sends pictures and files, or one sentence on what is wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_sampler(samplers: Samplers, name: object) -> Sampler:
 
 
 def in_a_sentence(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """What a user can mend is shown as a sentence, and leaves no trace in the log."""
+    """Shows a ValueError to the user as a sentence, without a traceback in the log."""
 
     @wraps(function)
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
@@ -43,7 +43,7 @@ def in_a_sentence(function: Callable[Arguments, Result]) -> Callable[Arguments, 
 
 
 def _sentence(message: str) -> gr.Error:
-    """The page shows messages as HTML, and Gradio would log where they come from."""
+    """An error for the page, which shows messages as HTML."""
     return gr.Error(html.escape(message, quote=False), print_exception=False)
 
 
@@ -55,9 +55,9 @@ def answer(
     name: str,
     after: Dependency | None = None,
 ) -> None:
-    """Calls a function, which checks all it is given, on any of the triggers, and after another event.
+    """Calls a function, which must check its arguments, on any of the triggers and after another event.
 
-    One request at a time computes, whatever it asks for.
+    Only one request computes at a time.
     """
     options: dict[str, Any] = {
         "fn": in_a_sentence(function),
@@ -75,7 +75,7 @@ def answer(
 
 
 def follow(samplers: Samplers, run: gr.Dropdown, updates: Mapping[Any, Callable[[Sampler], Any]]) -> Dependency:
-    """Fits components to the generator that is chosen."""
+    """Updates components when another generator is chosen."""
 
     def change(name: object) -> Any:
         sampler = find_sampler(samplers, name)
@@ -86,12 +86,12 @@ def follow(samplers: Samplers, run: gr.Dropdown, updates: Mapping[Any, Callable[
 
 
 def file_to_send(content: bytes, name: str, component: gr.Component) -> str:
-    """A file in the page's own cache, from which old ones are deleted.
+    """Writes a file to the cache of the page, which deletes old ones -> its path.
 
-    One that is there already is not written again: it may be on its way to somebody.
+    An existing file is not written again: a browser may be loading it.
 
     Raises:
-        ValueError: where the disk is full, in words that name no folder of it.
+        ValueError: if the disk is full; the message names no folder.
     """
     path = Path(component.GRADIO_CACHE) / hashlib.sha256(content).hexdigest() / name.replace("/", "-")
     try:
@@ -112,7 +112,7 @@ def picture_to_send(image: Image.Image, component: gr.Component, name: str = "pi
 
 
 class Page(gr.Blocks):
-    """Blocks that refuse with a sentence what is no request of theirs at all."""
+    """Blocks that answer a malformed request with a sentence."""
 
     async def preprocess_data(self, block_fn: Any, *arguments: Any, **options: Any) -> Any:
         try:

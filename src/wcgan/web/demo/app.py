@@ -1,4 +1,4 @@
-"""The page: a generator to choose, and a tab for each thing to do with it."""
+"""The playground's page and its server: builds the tabs, serves them, and refuses requests that are not its own."""
 
 from __future__ import annotations
 
@@ -20,60 +20,22 @@ from wcgan.web.demo.answers import Page, Samplers
 from wcgan.web.demo.limits import MOST_BYTES
 from wcgan.web.demo.tabs import FIRST, TABS
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HOST, PORT = "127.0.0.1", 7860
 TITLE = "wcgan playground"
-_CACHE_SECONDS = (600, 3600)  # how often old files are looked for, and how old they may grow
-
-
-def load_runs(runs: Sequence[Path] = (), checkpoint: str = "last", device: str = "auto") -> dict[str, Sampler]:
-    """Generators by name: the folder's, or the whole path where two folders are called alike.
-
-    Args:
-        runs: folders of runs, or names of generators that come with the package; none for all of those.
-        checkpoint: `"last"`, `"best"` or the number of an iteration.
-        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
-
-    Raises:
-        ValueError: for a folder that is not a run's, or is named twice.
-    """
-    folders = [find_run(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
-    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{twice} is named twice")
-    names = [folder.name for folder in folders]
-    return {
-        name if names.count(name) == 1 else str(folder): load_generator(folder, checkpoint, device)
-        for name, folder in zip(names, folders, strict=True)
-    }
-
-
-def describe(samplers: Samplers) -> Markup:
-    """The page's head, with one line on each generator."""
-    lines = []
-    for name, sampler in samplers.items():
-        config = sampler.config
-        classes = f"{config.classes} classes" if sampler.conditional else "no classes"
-        facts = (config.normalization, classes, f"{config.resolution}\u00a0\u00d7\u00a0{config.resolution}")
-        lines.append(tag("p", tag("b", name), f": {', '.join(facts)}, iteration {sampler.iteration}", class_="facts"))
-    return join([tag("h1", TITLE), *lines])
-
-
-def build(samplers: Samplers) -> gr.Blocks:
-    """The page on these generators; `launch` serves it."""
-    with Page(title=TITLE, analytics_enabled=False, delete_cache=_CACHE_SECONDS) as page:
-        gr.HTML(describe(samplers))
-        with gr.Tabs():
-            for label, fill in TABS.items():
-                with gr.Tab(label) as tab:
-                    # The first tab is never selected: it is there when the page is.
-                    fill(samplers, tab.select if label != FIRST else page.load)
-    return page
-
-
+_CACHE_SECONDS = (600, 3600)  # between clean-ups of old files, and the age at which a file is old
+_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
+_MONO = ["ui-monospace", "SF Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
+_WAITING = 32  # requests in the queue
+_POSTED = re.compile(r"/gradio_api/(call(/v2)?/\w+|(run|api)/\w+|queue/join|cancel|reset)/?$")
 SHEET = """
 :root { --c0: #0064b0; --c1: #c04a00; }
 .gradio-container { --line: var(--border-color-primary); }
 .dark { --c0: #6cb8ff; --c1: #ff9d5c; }
 .facts { color: var(--body-text-color-subdued); }
+@media (max-width: 700px) { .work > :last-child { order: -1; } } /* the picture above its controls */
 figure { margin: 0; max-width: 34rem; }
 .chart { display: block; width: 100%; height: auto; overflow: visible; }
 .chart text { font-size: 13px; fill: var(--body-text-color-subdued); }
@@ -96,27 +58,39 @@ figure { margin: 0; max-width: 34rem; }
 """
 
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+def load_runs(runs: Sequence[Path] = (), checkpoint: str = "last", device: str = "auto") -> dict[str, Sampler]:
+    """Loads generators -> samplers by name: that of the folder, or the whole path if two folders have the same name.
 
-HOST, PORT = "127.0.0.1", 7860
-_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
-_MONO = ["ui-monospace", "SF Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
-_WAITING = 32  # requests in the queue
-_POSTED = re.compile(r"/gradio_api/(call(/v2)?/\w+|(run|api)/\w+|queue/join|cancel|reset)/?$")
+    Args:
+        runs: folders of runs, or names of shipped generators; empty for all shipped ones.
+        checkpoint: `"last"`, `"best"` or the number of an iteration.
+        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+
+    Raises:
+        ValueError: for a folder that is not a run, or is given twice.
+    """
+    folders = [find_run(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
+    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is given twice")
+    names = [folder.name for folder in folders]
+    return {
+        name if names.count(name) == 1 else str(folder): load_generator(folder, checkpoint, device)
+        for name, folder in zip(names, folders, strict=True)
+    }
 
 
 def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT) -> gr.Blocks:
-    """Starts to serve, in a thread of its own; `local_url` of the result says where.
+    """Starts to serve in a background thread -> the page, whose `local_url` is its address.
 
     Args:
-        samplers: generators by name, as `load_runs` gives them.
-        host: the address to listen at; None for what Gradio's environment variables say, or 127.0.0.1.
-        port: None for what they say, or the first free one from 7860 on.
+        samplers: generators by name, as `load_runs` returns them.
+        host: the address to listen on; None for Gradio's environment variables, else 127.0.0.1.
+        port: the port; None for Gradio's environment variables, else the first free one from 7860.
 
     Raises:
         ValueError: for a port out of range.
-        OSError: for one that cannot be had.
+        OSError: for an address or a port that cannot be used.
     """
     if port is not None and not 1 <= port <= 65535:
         raise ValueError(f"--port takes 1 to 65535, got {port}")
@@ -144,12 +118,36 @@ def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT)
             css=SHEET,
         )
     except OSError:
-        raise OSError(f"cannot listen at {host or HOST}:{port or PORT}: choose another --host or --port") from None
+        raise OSError(f"cannot listen on {host or HOST}:{port or PORT}: choose another --host or --port") from None
     return page
 
 
+def build(samplers: Samplers) -> gr.Blocks:
+    """The page for these generators; `launch` serves it."""
+    with Page(title=TITLE, analytics_enabled=False, delete_cache=_CACHE_SECONDS) as page:
+        gr.HTML(describe(samplers))
+        with gr.Tabs():
+            for label, (purpose, fill) in TABS.items():
+                with gr.Tab(label) as tab:
+                    gr.HTML(tag("p", purpose, class_="facts"))
+                    # The first tab gets no select event: it is open when the page loads.
+                    fill(samplers, tab.select if label != FIRST else page.load)
+    return page
+
+
+def describe(samplers: Samplers) -> Markup:
+    """The head of the page, with a line on each generator."""
+    lines = []
+    for name, sampler in samplers.items():
+        config = sampler.config
+        classes = f"{config.classes} classes" if sampler.conditional else "no classes"
+        facts = (config.normalization, classes, f"{config.resolution}\u00a0\u00d7\u00a0{config.resolution}")
+        lines.append(tag("p", tag("b", name), f": {', '.join(facts)}, iteration {sampler.iteration}", class_="facts"))
+    return join([tag("h1", TITLE), *lines])
+
+
 def _theme() -> gr.themes.Base:
-    """Gradio's own, with the fonts of the system, and soft text dark enough to be read."""
+    """Gradio's default theme with system fonts, and secondary text dark enough to read."""
     theme = gr.themes.Default(font=_FONTS, font_mono=_MONO)
     soft = ("body_text_color_subdued", "block_info_text_color")
     colours = dict.fromkeys(soft, "*neutral_600") | {f"{name}_dark": "*neutral_300" for name in soft}
@@ -157,12 +155,12 @@ def _theme() -> gr.themes.Base:
 
 
 async def _nothing_there(request: Request, error: Exception) -> Response:
-    """Gradio looks up what a request names, and does not expect that it may be missing."""
+    """Answers 404 where Gradio looks up a name from a request without checking it."""
     return PlainTextResponse("there is nothing of that name here", 404)
 
 
 class OwnRequests:
-    """Refuses what the page itself never sends: uploads and the like, and requests that other sites' pages send."""
+    """Refuses what the page never sends, such as uploads, and requests from pages of other sites."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -171,14 +169,14 @@ class OwnRequests:
         answer = None
         if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD"):
             if not _POSTED.search(scope["path"]):
-                answer = PlainTextResponse("the playground takes no files, and nothing else of that kind", 403)
+                answer = PlainTextResponse("the playground takes no files or requests of this kind", 403)
             elif _from_another_site(Headers(scope=scope)):
-                answer = PlainTextResponse("the playground answers its own page, and none of another site", 403)
+                answer = PlainTextResponse("the playground answers its own page only, not other sites", 403)
         await (answer or self.app)(scope, receive, send)
 
 
 def _from_another_site(headers: Headers) -> bool:
-    """As a browser says; what is no browser says nothing of the kind."""
+    """Whether a browser says that another site sent the request; other clients send no such headers."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site not in ("same-origin", "none")
@@ -187,7 +185,7 @@ def _from_another_site(headers: Headers) -> bool:
 
 
 class BodyLimit:
-    """Refuses a request with a larger body before anything else reads it."""
+    """Refuses a request whose body is too large, before anything else reads it."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""The playground as a folder for a model hub's app page: the code, the generators, and what to install."""
+"""Exports the playground as an app folder for a model hub: code, generators and requirements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wcgan.core.files import require_new
 from wcgan.runs.sampler import find_run, run_to_shipped, shipped, shipped_generators
 
 _PROGRAM = '''\
-"""The playground on the generators in this folder."""
+"""Serves the playground with the generators in this folder."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ sdk_version: {gradio}
 app_file: app.py
 ---
 
-Samples of {names}, and a look inside. Run it anywhere:
+A playground for {names}. Run it anywhere:
 
     pip install -r requirements.txt
     python app.py
@@ -40,17 +40,17 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
     """Writes `app.py`, `requirements.txt`, `README.md`, the package and the generators.
 
     Args:
-        runs: folders of runs, or names of generators that come with the package; none for all of those.
+        runs: folders of runs, or names of shipped generators; empty for all shipped ones.
         folder: a new folder.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
 
     Raises:
-        ValueError: if the folder holds anything, or two runs are called alike.
+        ValueError: if the folder is not empty, or two runs have the same name.
     """
     sources = [find_run(run) for run in runs] or [shipped(name) for name in shipped_generators()]
     names = [run.resolve().name for run in sources]
     if len(set(names)) < len(names):
-        raise ValueError(f"two of these runs are called alike: {', '.join(names)}")
+        raise ValueError(f"two of these runs have the same name: {', '.join(names)}")
     require_new(folder, "name another with --export")
     for run, name in zip(sources, names, strict=True):
         run_to_shipped(run, folder / "generators" / name, checkpoint=checkpoint)
@@ -65,7 +65,7 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
 
 
 def requirements() -> list[str]:
-    """What the exported folder needs: that of the layers and of `wcgan[train]`, and this Gradio."""
+    """What the exported folder needs: the requirements of `wcgan[train]`, and this version of Gradio."""
     declared = [line.partition(";") for line in requires("wcgan") or ()]
     needed = [name.strip() for name, _, marker in declared if not marker or marker.strip() == 'extra == "train"']
     return [*needed, f"gradio=={version('gradio')}"]

@@ -1,4 +1,4 @@
-"""What the layers of a generator do: covariances, spectra, and which classes are colored alike."""
+"""Looks inside the layers of a generator: covariances, spectra, and which classes are colored alike."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from wcgan.norm import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring
 from wcgan.report.charts import Series, series_to_svg
 from wcgan.report.html import Markup
-from wcgan.report.numbers import number
 from wcgan.runs.sampler import Sampler
 from wcgan.web.demo.limits import MOST_SEED, whole
 from wcgan.web.demo.pictures import class_to_text, heat_map, with_names
 
 STATISTICS = ("a fresh batch", "the running averages")
 BATCH = 256
-"""Images whose features a fresh batch holds."""
+"""Number of images in a fresh batch."""
 NEAREST = 5
-_MOST_NAMES = 100  # classes of which all rows of A are drawn; of more, those near the chosen one
+_MOST_NAMES = 100  # with more classes, A shows only rows near the chosen one
 _FEW = 24
 _CELL = 24
 
 
 class _ReachedError(Exception):
-    """Ends a pass at the layer that is looked at: what comes after it is not needed."""
+    """Ends a forward pass at the chosen layer: the rest is not needed."""
 
 
 @dataclass(frozen=True)
 class Covariances:
-    """Of a layer's input, and of the same after whitening; `(d, d)` both, in float64."""
+    """Covariances of the input of a layer before and after whitening, `(d, d)` in float64."""
 
     before: Tensor
     after: Tensor
 
 
 def layers_of(sampler: Sampler) -> dict[str, WhiteningLayer]:
-    """The layers of this library, by their names in the network, in the order in which they are passed."""
+    """The whitening layers by their names in the network, in order."""
     return {name: layer for name, layer in sampler.network.named_modules() if isinstance(layer, WhiteningLayer)}
 
 
@@ -55,7 +54,7 @@ def find_layer(sampler: Sampler, name: object) -> WhiteningLayer:
 
 
 def batch_covariance(sampler: Sampler, layer: WhiteningLayer, seed: int = 0) -> Tensor:
-    """Of what a fresh batch of images, of all classes in turn, brings to a layer: `(d, d)`."""
+    """The covariance `(d, d)` of the input of a layer, for a fresh batch with all classes in turn."""
     seen: list[Tensor] = []
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -72,10 +71,10 @@ def batch_covariance(sampler: Sampler, layer: WhiteningLayer, seed: int = 0) -> 
 
 
 def running_covariance(layer: WhiteningLayer) -> Tensor:
-    """The running averages as `(d, d)`: 0 wherever the layer does not look.
+    """The running covariance of a layer as `(d, d)`, with 0 where the layer tracks nothing.
 
     Raises:
-        ValueError: for a layer that keeps none.
+        ValueError: for a layer without running averages.
     """
     if not layer.track_running_stats:
         raise ValueError(f"this layer keeps no running averages: look at {STATISTICS[0]}")
@@ -86,7 +85,7 @@ def running_covariance(layer: WhiteningLayer) -> Tensor:
 
 
 def whitening_matrix(layer: WhiteningLayer, covariance: Tensor) -> Tensor:
-    """W `(d, d)` as the layer applies it at rest: of its running averages, or of the batch where it keeps none."""
+    """W `(d, d)` as applied in evaluation: from the running averages, or from the batch if there are none."""
     if layer.whitening == "none":
         return torch.eye(layer.num_features, dtype=torch.float64)
     if layer.track_running_stats:
@@ -100,14 +99,14 @@ def whitening_matrix(layer: WhiteningLayer, covariance: Tensor) -> Tensor:
 
 
 def covariances(sampler: Sampler, name: object, statistics: object = STATISTICS[0], seed: object = 0) -> Covariances:
-    r""":math:`\Sigma` and :math:`W \Sigma W^\top`, with the W that the layer applies at rest.
+    r""":math:`\Sigma` and :math:`W \Sigma W^\top`, with the W that the layer applies in evaluation.
 
     Args:
         sampler: a generator.
         name: a key of `layers_of`.
-        statistics: one of `STATISTICS`. Of the running averages the result is the identity, up to shrinkage; of a fresh
-            batch, as near to it as those averages describe the batch.
-        seed: of the fresh batch.
+        statistics: one of `STATISTICS`. For the running averages the result is the identity, up to shrinkage; for a
+            fresh batch, it is close to that if the averages describe the batch well.
+        seed: seed of the fresh batch.
 
     Raises:
         ValueError: for an unknown layer or statistics, or those that the layer does not keep.
@@ -123,10 +122,13 @@ def covariances(sampler: Sampler, name: object, statistics: object = STATISTICS[
 
 
 def covariances_to_maps(found: Covariances) -> tuple[tuple[Image.Image, str], tuple[Image.Image, str]]:
-    """Both as heat maps, each with the values that its darkest colours stand for."""
+    """Both as heat maps, each with a caption that gives the value of the darkest colour."""
     bounds = [max(float(matrix.abs().max()), 1e-12) for matrix in (found.before, found.after)]
     first, second = (heat_map(m, bound) for m, bound in zip((found.before, found.after), bounds, strict=True))
-    return (first, f"Before whitening: \u00b1{number(bounds[0])}"), (second, f"After: \u00b1{number(bounds[1])}")
+    captions = (
+        f"{when} whitening; darkest: {bound:.3g}" for when, bound in zip(("Before", "After"), bounds, strict=True)
+    )
+    return (first, next(captions)), (second, next(captions))
 
 
 def covariances_to_spectrum(found: Covariances) -> Markup:
@@ -142,7 +144,7 @@ def covariances_to_spectrum(found: Covariances) -> Markup:
 
 
 def class_table(layer: WhiteningLayer) -> tuple[Tensor, str] | None:
-    """A row for each class that decides its coloring, and what it is: of A, or of the class matrices; None without."""
+    """One row per class that decides its coloring, and what the row is; None for a layer without classes."""
     if not isinstance(layer, ConditionalWhiteningColoring):
         return None
     if layer.assignment is not None:
@@ -153,7 +155,7 @@ def class_table(layer: WhiteningLayer) -> tuple[Tensor, str] | None:
 
 
 def nearest_classes(rows: Tensor, label: int, count: int = NEAREST) -> list[tuple[int, float]]:
-    """The classes whose rows point most nearly the same way, with the cosine between them.
+    """The classes whose rows are most similar to that of `label`, with the cosine between them.
 
     Example:
         >>> import torch
@@ -167,9 +169,9 @@ def nearest_classes(rows: Tensor, label: int, count: int = NEAREST) -> list[tupl
 
 
 def assignment_picture(sampler: Sampler, layer: WhiteningLayer, label: int) -> Image.Image | None:
-    """A of cWC_sa with a class a row and a filter a column; of many classes, those near the chosen one.
+    """The assignment matrix A of cWC_sa, one class per row and one filter per column; None for other layers.
 
-    None where there is no A.
+    With many classes, only those near the chosen one.
     """
     table = class_table(layer)
     if table is None or table[1] != "assignment":

@@ -1,4 +1,4 @@
-"""Between two noises along the great circle, and between two classes through their coloring matrices."""
+"""Interpolates between two noise vectors, along the great circle, and between the colorings of two classes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from wcgan.runs.sampler import Sampler
 from wcgan.web.demo.limits import MOST_FRAMES, MOST_PATHS, MOST_SEED, MOST_TRUNCATION, real, whole
 from wcgan.web.demo.pictures import checked_classes, images_to_picture
 
-BETWEEN = ("two z", "two classes", "both")
+BETWEEN = ("two noise vectors", "two classes", "both")
 _COLUMNS = 4
-_MILLISECONDS = 80  # a frame
-_STRAIGHT = 1e-4  # radians between noises, below which the circle is a line
+_MILLISECONDS = 80  # per frame
+_STRAIGHT = 1e-4  # radians; noise vectors closer than this are interpolated on a line
 
 
 def great_circle(start: Tensor, end: Tensor, t: float) -> Tensor:
-    r"""Points between noises `(N, n)`, on the circle through both rather than on the line.
+    r"""Points between noise vectors `(N, n)`, on the great circle rather than on the straight line.
 
     .. math:: \frac{\sin((1-t)\,\omega)}{\sin\omega}\,z_0 + \frac{\sin(t\,\omega)}{\sin\omega}\,z_1
 
-    with :math:`\omega` the angle between them. Noise of many dimensions lies near a sphere; the line's middle does not.
+    with :math:`\omega` the angle between them. Noise in many dimensions is near a sphere;
+    the middle of the line is not.
 
     Example:
         >>> import torch
@@ -49,27 +50,27 @@ def path_images(
     count: object = 8,
     truncation: object = 1.0,
 ) -> Tensor:
-    """`(count, C, H, W)` uint8, a part t of the way from one end to the other.
+    """Images `(count, C, H, W)` uint8 at position `t` between the two ends.
 
     Args:
         sampler: a generator.
-        t: from 0 to 1.
-        between: one of `BETWEEN`; whatever is not among it stays at the first end.
-        seeds: of the noise at both ends.
-        classes: at both ends; weights (1 - t, t) mix their coloring matrices. Unused without classes.
-        count: how many paths, at most `MOST_PATHS`.
+        t: the position, from 0 to 1.
+        between: what changes, one of `BETWEEN`; the rest stays at the first end.
+        seeds: seeds of the noise at both ends.
+        classes: classes at both ends; weights (1 - t, t) mix their coloring matrices. Unused without classes.
+        count: number of images, at most `MOST_PATHS`.
         truncation: scales the noise.
 
     Raises:
-        ValueError: for anything out of bounds, or classes of a generator that has none.
+        ValueError: for a value out of bounds, or a generator without classes where they are needed.
     """
-    part = real("t", t, 0, 1)
+    part = real("the position", t, 0, 1)
     number = whole("count", count, 1, MOST_PATHS)
     scale = real("truncation", truncation, 0, MOST_TRUNCATION)
     if between not in BETWEEN:
         raise ValueError(f"between takes {', '.join(BETWEEN)}; got {shown(between)}")
     if between != BETWEEN[0] and not sampler.conditional:
-        raise ValueError(f"this generator ({sampler.config.normalization}) has no classes to go between")
+        raise ValueError(f"this generator ({sampler.config.normalization}) has no classes to interpolate between")
     ends = [sampler.noise(number, whole("seed", seed, 0, MOST_SEED)) for seed in seeds]
     z = ends[0] if between == BETWEEN[1] else great_circle(ends[0], ends[1], part)
     return sampler.from_noise(scale * z, _labels(sampler, classes, part if between != BETWEEN[0] else 0.0, number))
@@ -80,7 +81,7 @@ def _labels(sampler: Sampler, classes: tuple[object, object], t: float, count: i
         return None
     found = [checked_classes(sampler, label, 1) for label in classes]
     if not all(found):
-        raise ValueError("name a class at either end")
+        raise ValueError("choose a class at both ends")
     (first,), (last,) = found
     weights = torch.zeros(count, sampler.config.classes)
     weights[:, first] += 1 - t
@@ -89,15 +90,15 @@ def _labels(sampler: Sampler, classes: tuple[object, object], t: float, count: i
 
 
 def path_picture(images: Tensor) -> Image.Image:
-    """The paths' images beside each other."""
+    """The images side by side."""
     return images_to_picture(images, min(_COLUMNS, len(images)))
 
 
 def animation(sampler: Sampler, frames: object = 24, **options: object) -> bytes:
-    """There and back again, as an animated WebP that loses nothing; `options` are those of `path_images`.
+    """An animation from one end to the other and back, as a lossless WebP; `options` are those of `path_images`.
 
     Raises:
-        ValueError: for anything out of bounds.
+        ValueError: for a value out of bounds.
     """
     steps = whole("frames", frames, 2, MOST_FRAMES)
     there = [path_picture(path_images(sampler, k / (steps - 1), **options)) for k in range(steps)]  # type: ignore[arg-type]

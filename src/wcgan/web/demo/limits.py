@@ -1,4 +1,4 @@
-"""What a request may ask for; anything else is refused with one sentence."""
+"""Limits on what a request may ask for, and checks that refuse the rest with one sentence."""
 
 from wcgan.core.terminal import shown
 
@@ -9,11 +9,11 @@ MOST_ROWS = 20
 MOST_SEED = 2**32 - 1
 MOST_TRUNCATION = 2.0
 MOST_BYTES = 64 * 1024
-"""Of a request's body."""
+"""Size of the body of a request."""
 
 
 def real(name: str, value: object, least: float, most: float) -> float:
-    """A number within bounds; NaN is not.
+    """A number within bounds, not NaN.
 
     Raises:
         ValueError: for anything else.

@@ -1,4 +1,4 @@
-"""From a sampler and a request to pictures; every argument is checked here, whoever asks."""
+"""Turns a request into pictures. Requests come from the web, so every argument is checked here."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from wcgan.runs.sampler import Sampler
 from wcgan.web.demo.limits import MOST_IMAGES, MOST_ROWS, MOST_SEED, MOST_TRUNCATION, real, whole
 
 WAYS = ("take turns", "are mixed")
-"""What several classes do: each image has one, or each image has them all, weighted."""
+"""What several classes do: every image has one of them, or every image has a weighted mix."""
+# Blue below 0, white at 0, red above: distinct for colour-blind readers too.
+_STOPS = torch.tensor([[5, 48, 97], [67, 147, 195], [247, 247, 247], [214, 96, 77], [103, 0, 31]], dtype=torch.float64)
+_INK = (27, 31, 36)
+_LEAST_SIDE = 288  # pixels of a heat map
+_GAP = 8
 
 
 def class_to_text(sampler: Sampler, label: int) -> str:
-    """A class's name, with its number before it where that says more."""
+    """The name of a class, after its number if the two differ."""
     name = sampler.class_names[label] if label < len(sampler.class_names) else ""
     return name if name == str(label) else f"{label} {name}".rstrip()
 
 
 def checked_classes(sampler: Sampler, classes: object, most: int | None = None) -> list[int]:
-    """Classes as a list of numbers within range, each once.
+    """The chosen classes as a list of numbers within range, without repetitions.
 
     Raises:
         ValueError: for anything else, or more than `most`.
@@ -40,20 +45,20 @@ def checked_classes(sampler: Sampler, classes: object, most: int | None = None) 
         return []
     found = list(dict.fromkeys(whole("a class", label, 0, number - 1) for label in given))
     if most is not None and len(found) > most:
-        raise ValueError(f"name at most {most} classes, not {len(found)}")
+        raise ValueError(f"choose at most {most} classes, not {len(found)}")
     return found
 
 
 def weights_to_label(sampler: Sampler, classes: Sequence[int], weights: object = "") -> Tensor:
-    """A mix of classes as one label `(1, n)`, whose weights have the sum 1.
+    """A mix of classes as one label `(1, n)` whose weights add up to 1.
 
     Args:
         sampler: a conditional generator.
         classes: numbers of classes.
-        weights: one a class, such as `"3, 1"`; empty for equal ones.
+        weights: one per class, such as `"3, 1"`; empty for equal ones.
 
     Raises:
-        ValueError: for weights that are not as many numbers, none negative and not all 0.
+        ValueError: for weights that are not one number per class, negative or all 0.
     """
     assert sampler.config.classes is not None
     try:
@@ -79,14 +84,14 @@ def sample_images(
     seed: object = 0,
     truncation: object = 1.0,
 ) -> Tensor:
-    """`(count, C, H, W)` uint8.
+    """Images `(count, C, H, W)` uint8.
 
     Args:
         sampler: a generator.
         classes: a class or several; None or empty for all in turn.
         way: one of `WAYS`.
-        weights: of a mix's classes; empty for equal ones.
-        count: how many, at most `MOST_IMAGES`.
+        weights: weights of a mix; empty for equal ones.
+        count: number of images, at most `MOST_IMAGES`.
         seed: the same seed gives the same images.
         truncation: scales the noise.
 
@@ -106,13 +111,13 @@ def sample_images(
 
 
 def images_to_picture(images: Tensor, columns: int | None = None) -> Image.Image:
-    """Images `(N, C, H, W)` as one grid, small ones enlarged."""
+    """Images `(N, C, H, W)` as one grid; small images are enlarged."""
     columns = columns or max(1, round(len(images) ** 0.5))
     return pixels_to_image(grid(images, columns), scale_to_show(images.shape[-1]))
 
 
 def images_to_zip(images: Tensor) -> bytes:
-    """A PNG of each image, in its own size, in one archive."""
+    """A ZIP archive with a PNG of each image in its own size."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as files:
         for number, image in enumerate(images):
@@ -129,11 +134,11 @@ def image_to_png(image: Image.Image) -> bytes:
 def fixed_z_picture(
     sampler: Sampler, classes: object = None, seed: object = 0, truncation: object = 1.0
 ) -> Image.Image:
-    """The paper's figure: one noise a column, one class a row, with the classes' names.
+    """The paper's figure: one noise vector per column, one class per row, with the names of the classes.
 
     Args:
         sampler: a conditional generator.
-        classes: one a row, at most `MOST_ROWS`; None or empty for the first ten, or of many for any ten.
+        classes: one per row, at most `MOST_ROWS`; None or empty for ten.
         seed: the same seed gives the same picture.
         truncation: scales the noise.
 
@@ -144,14 +149,14 @@ def fixed_z_picture(
     scale = real("truncation", truncation, 0, MOST_TRUNCATION)
     chosen = checked_classes(sampler, classes, MOST_ROWS)
     if not sampler.conditional:
-        raise ValueError(f"this generator ({sampler.config.normalization}) has no classes to put down the rows")
+        raise ValueError(f"this generator ({sampler.config.normalization}) has no classes for the rows")
     rows = classes_to_show(sampler, chosen or None, start)
     images = draw_grid(sampler, "fixed-z", rows, start, scale)
     return with_names(images_to_picture(images, COLUMNS), [class_to_text(sampler, label) for label, _ in rows])
 
 
 def share_noise(samplers: Mapping[str, Sampler]) -> list[str]:
-    """The names of the first two or more whose noise has one length; none where no two have that."""
+    """The names of the first two or more whose noise has the same length; empty if no two have that."""
     lengths = {name: sampler.config.noise for name, sampler in samplers.items()}
     groups = ([name for name in lengths if lengths[name] == length] for length in lengths.values())
     return next((names for names in groups if len(names) > 1), [])
@@ -165,13 +170,13 @@ def comparison(
     seed: object = 0,
     truncation: object = 1.0,
 ) -> dict[str, tuple[Image.Image, str]]:
-    """A grid from the same noise and the same class of each run, and its caption, by the run's name.
+    """For each run by name, a grid from the same noise and classes, and its caption.
 
     Args:
         samplers: the runs by name.
         names: at least two of them.
-        classes: a class, or several that take turns; those without classes go without.
-        count: images of each run.
+        classes: a class, or several that take turns; ignored by runs without classes.
+        count: number of images of each run.
         seed: the same seed gives the same noise.
         truncation: scales the noise.
 
@@ -184,7 +189,7 @@ def comparison(
     lengths = {name: samplers[name].config.noise for name in chosen}
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise ValueError(f"these runs cannot share their noise, which has different lengths: {each}")
+        raise ValueError(f"these runs cannot be compared, since their noise has different lengths: {each}")
     pictures = {}
     for name in chosen:
         sampler = samplers[name]
@@ -193,13 +198,6 @@ def comparison(
         caption = f"{name}: {sampler.config.normalization}, iteration {sampler.iteration}"
         pictures[name] = images_to_picture(images), caption if sampler.conditional else f"{caption}, no classes"
     return pictures
-
-
-# Blue below 0, white at 0, red above: hues that colour-blind eyes tell apart.
-_STOPS = torch.tensor([[5, 48, 97], [67, 147, 195], [247, 247, 247], [214, 96, 77], [103, 0, 31]], dtype=torch.float64)
-_INK = (27, 31, 36)
-_LEAST_SIDE = 288  # of a heat map, in pixels
-_GAP = 8
 
 
 def values_to_colours(values: Tensor, bound: float) -> Tensor:
@@ -218,12 +216,12 @@ def values_to_colours(values: Tensor, bound: float) -> Tensor:
 
 
 def heat_map(values: Tensor, bound: float, cell: int | None = None) -> Image.Image:
-    """Values `(H, W)`, each as a square of `cell` pixels; by default as large as is easily seen."""
+    """Values `(H, W)` as squares of `cell` pixels; by default large enough to see."""
     return pixels_to_image(values_to_colours(values, bound), cell or max(1, -(-_LEAST_SIDE // values.shape[1])))
 
 
 def with_names(picture: Image.Image, rows: Sequence[str], columns: Sequence[str] = ()) -> Image.Image:
-    """A picture of equally high rows with a name to the left of each, and names above its columns."""
+    """A picture with a name to the left of each of its rows and, if given, above each of its columns."""
     height = picture.height / len(rows)
     size = int(max(11, min(28, 0.6 * height)))
     font = ImageFont.load_default(size)

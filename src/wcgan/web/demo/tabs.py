@@ -1,4 +1,4 @@
-"""The tabs: each lays out its controls and says which function answers them."""
+"""The tabs of the playground: each lays out its controls and connects them to the function that answers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from wcgan.web.demo.pictures import (
     share_noise,
 )
 
-MATRIX = "A: class to filter"
+MATRIX = "Soft assignment A: one class per row, one filter per column"
 Tab = Callable[[Samplers, Any], None]
-"""Fills a tab on the generators by name; the second argument is the event that opens it."""
+"""Fills a tab, given the generators by name and the event that opens the tab."""
 
 
 def _run_box(samplers: Samplers, tab: str) -> gr.Dropdown:
-    """A choice of generators; out of sight where there is none."""
+    """A choice of generators; hidden if there is only one."""
     names = list(samplers)
     return gr.Dropdown(names, value=names[0], label="Generator", visible=len(names) > 1, elem_id=f"run-{tab}")
 
@@ -44,7 +44,7 @@ def _choices(sampler: Sampler) -> list[tuple[str, int]]:
 def _class_box(
     sampler: Sampler, label: str, info: str | None = None, several: bool = False, value: int | None = None
 ) -> gr.Dropdown:
-    """A choice of classes; out of sight where there are none."""
+    """A choice of classes; hidden for a generator without classes."""
     choices = _choices(sampler) if sampler.conditional else []
     chosen: Any = [] if several else min(value or 0, len(choices) - 1) if choices else None
     return gr.Dropdown(
@@ -63,7 +63,9 @@ def _seed(label: str = "Seed", value: int = 0) -> gr.Number:
 
 
 def _truncation() -> gr.Slider:
-    return gr.Slider(0, MOST_TRUNCATION, 1.0, step=0.05, label="Truncation", info="Scales the noise.")
+    return gr.Slider(
+        0, MOST_TRUNCATION, 1.0, step=0.05, label="Truncation", info="Factor on the noise: below 1, images vary less."
+    )
 
 
 def _picture(label: str, file_type: str = "png", elem_id: str | None = None) -> gr.Image:
@@ -79,28 +81,28 @@ def _picture(label: str, file_type: str = "png", elem_id: str | None = None) -> 
 
 
 def _captioned(image: Image.Image, caption: str, component: gr.Image) -> gr.Image:
-    """Another picture for a component, with a caption of its own."""
+    """A component with another picture and caption."""
     return gr.Image(picture_to_send(image, component), label=caption, visible=True)
 
 
 def sample_tab(samplers: Samplers, opened: Any) -> None:
-    """Images of a class, of several, or of a mix."""
+    """Draws images of one class, of several, or of a mix."""
     first = next(iter(samplers.values()))
-    with gr.Row():
+    with gr.Row(elem_classes="work"):
         with gr.Column(scale=2, min_width=280):
             run = _run_box(samplers, "sample")
-            classes = _class_box(first, "Classes", "None: all in turn.", several=True)
+            classes = _class_box(first, "Classes", "Empty: all classes in turn.", several=True)
             way = gr.Radio(list(WAYS), value=WAYS[0], label="Several classes", visible=first.conditional)
             weights = gr.Textbox(label="Weights of a mix", placeholder="equal", max_length=200, visible=False)
             seed = _seed()
-            count = gr.Slider(1, MOST_IMAGES, 64, step=1, label="Count")
+            count = gr.Slider(1, MOST_IMAGES, 64, step=1, label="Number of images")
             truncation = _truncation()
             draw = gr.Button("Sample", variant="primary")
         with gr.Column(scale=3, min_width=280):
             picture = _picture("Samples", elem_id="samples")
             with gr.Row():
-                png = gr.DownloadButton("PNG", min_width=80)
-                archive = gr.DownloadButton("ZIP", min_width=80)
+                png = gr.DownloadButton("Save PNG", min_width=80)
+                archive = gr.DownloadButton("Save ZIP", min_width=80)
 
     def sample(name: object, *request: Any) -> tuple[str, str, str]:
         images, stem = sample_images(find_sampler(samplers, name), *request), f"{name}-seed-{request[4]}"
@@ -108,7 +110,7 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
         return shown, shown, file_to_send(images_to_zip(images), f"{stem}.zip", archive)
 
     updates = {
-        classes: lambda sampler: _class_box(sampler, "Classes", "None: all in turn.", several=True),
+        classes: lambda sampler: _class_box(sampler, "Classes", "Empty: all classes in turn.", several=True),
         way: lambda sampler: gr.Radio(value=WAYS[0], visible=sampler.conditional),
         weights: lambda _: gr.Textbox(value="", visible=False),
     }
@@ -120,21 +122,21 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
 
 
 def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
-    """The paper's figure."""
+    """Draws the paper's figure: one noise vector per column, one class per row."""
     classed = {name: sampler for name, sampler in samplers.items() if sampler.conditional}
     if not classed:
-        gr.HTML(tag("p", "There is no generator here that has classes to put down the rows."))
+        gr.HTML(tag("p", "None of these generators has classes to show."))
         return
     first = next(iter(classed.values()))
-    info = f"At most {MOST_ROWS}; none: the first ten, or ten of many."
-    with gr.Row():
+    info = f"At most {MOST_ROWS}. Empty: ten classes."
+    with gr.Row(elem_classes="work"):
         with gr.Column(scale=2, min_width=280):
             run = _run_box(classed, "fixed-z")
             classes = _class_box(first, "Rows", info, several=True)
             seed, truncation = _seed(), _truncation()
             draw = gr.Button("Draw", variant="primary")
         with gr.Column(scale=3, min_width=280):
-            picture = _picture("One z a column, one class a row", elem_id="fixed-z")
+            picture = _picture("One z per column, one class per row", elem_id="fixed-z")
 
     def fixed_z(name: object, *request: Any) -> str:
         return picture_to_send(fixed_z_picture(find_sampler(samplers, name), *request), picture, "fixed-z")
@@ -145,15 +147,15 @@ def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
 
 
 def interpolate_tab(samplers: Samplers, opened: Any) -> None:
-    """A point between two ends, and the way there and back."""
+    """Shows a position between two ends, and an animation of the way there and back."""
     first = next(iter(samplers.values()))
 
     def between_box(sampler: Sampler) -> gr.Radio:
-        """Out of sight where there are no classes: between two z is all that is left."""
+        """What to interpolate between; hidden without classes, since only noise is left."""
         chosen = BETWEEN[1 if sampler.conditional else 0]
         return gr.Radio(list(BETWEEN), value=chosen, label="Between", visible=sampler.conditional, elem_id="between")
 
-    with gr.Row():
+    with gr.Row(elem_classes="work"):
         with gr.Column(scale=2, min_width=280):
             run = _run_box(samplers, "interpolate")
             between = between_box(first)
@@ -161,20 +163,22 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
                 seeds = [_seed("First seed", 0), _seed("Second seed", 1)]
             with gr.Row():
                 ends = [_class_box(first, "First class", value=0), _class_box(first, "Second class", value=1)]
-            count = gr.Slider(1, MOST_PATHS, 8, step=1, label="Count")
+            count = gr.Slider(1, MOST_PATHS, 8, step=1, label="Number of images")
             truncation = _truncation()
-            frames = gr.Slider(2, MOST_FRAMES, 24, step=1, label="Frames")
+            frames = gr.Slider(2, MOST_FRAMES, 24, step=1, label="Frames of the animation")
             film = gr.Button("Animate", variant="primary")
         with gr.Column(scale=3, min_width=280):
-            t = gr.Slider(0, 1, 0.5, step=0.01, label="t", info="0: the first; 1: the second.", elem_id="t")
-            picture = _picture("At t", elem_id="frame")
+            position = gr.Slider(
+                0, 1, 0.5, step=0.01, label="Position", info="0 is the first end, 1 the second.", elem_id="position"
+            )
+            picture = _picture("At this position", elem_id="frame")
             moving = _picture("There and back", "webp", elem_id="animation")
 
     def options(seed0: Any, seed1: Any, class0: Any, class1: Any, count: Any, truncation: Any) -> dict[str, Any]:
         return {"seeds": (seed0, seed1), "classes": (class0, class1), "count": count, "truncation": truncation}
 
-    def frame(name: object, t: object, between: object, *request: Any) -> str:
-        images = path_images(find_sampler(samplers, name), t, between, **options(*request))
+    def frame(name: object, position: object, between: object, *request: Any) -> str:
+        images = path_images(find_sampler(samplers, name), position, between, **options(*request))
         return picture_to_send(path_picture(images), picture)
 
     def animate(name: object, frames: object, between: object, *request: Any) -> str:
@@ -182,39 +186,39 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
         return file_to_send(content, f"{name}.webp", moving)
 
     shared = [between, *seeds, *ends, count, truncation]
-    changes = [opened, t.change, between.input, count.release, truncation.release]
+    changes = [opened, position.change, between.input, count.release, truncation.release]
     changes += [*(seed.change for seed in seeds), *(end.input for end in ends)]
     updates = {
         between: between_box,
         ends[0]: lambda sampler: _class_box(sampler, "First class", value=0),
         ends[1]: lambda sampler: _class_box(sampler, "Second class", value=1),
     }
-    answer(changes, frame, [run, t, *shared], [picture], "interpolate", follow(samplers, run, updates))
-    answer([film.click], animate, [run, frames, *shared], [moving], "animate")
+    answer(changes, frame, [run, position, *shared], [picture], "interpolate", follow(samplers, run, updates))
+    answer([opened, film.click], animate, [run, frames, *shared], [moving], "animate")
 
 
 def compare_tab(samplers: Samplers, opened: Any) -> None:
-    """Runs side by side."""
+    """Shows several runs side by side."""
     together = share_noise(samplers)
     if not together:
-        noise = "The generators here have noise of different lengths. " if len(samplers) > 1 else ""
-        condition = f"{noise}Start with two or more runs, of noise of one length, to see them side by side: "
+        several = "These generators cannot be compared, since their noise has different lengths. "
+        condition = (
+            f"{several if len(samplers) > 1 else ''}Start the playground with two runs of the same noise length: "
+        )
         gr.HTML(tag("p", condition, tag("code", "wcgan demo RUN RUN")))
         return
-    # A class of the run with the fewest is one of all of them.
+    # Every run has the classes of the run with the fewest.
     fewest = min(samplers.values(), key=lambda s: s.config.classes or 0 if s.conditional else float("inf"))
-    with gr.Row():
+    with gr.Row(elem_classes="work"):
         with gr.Column(scale=2, min_width=280):
             names = gr.CheckboxGroup(list(samplers), value=together, label="Runs")
-            classes = _class_box(fewest, "Class", "None: all in turn.", several=True)
+            classes = _class_box(fewest, "Class", "Empty: all classes in turn.", several=True)
             seed = _seed()
-            count = gr.Slider(1, MOST_IMAGES, 36, step=1, label="Count")
+            count = gr.Slider(1, MOST_IMAGES, 36, step=1, label="Number of images")
             truncation = _truncation()
             draw = gr.Button("Compare", variant="primary")
-        with gr.Column(scale=3, min_width=280):
-            gr.HTML(tag("p", "All from the same noise.", class_="facts"))
-            with gr.Row():
-                pictures = [_picture(name, elem_id=f"compared-{place}") for place, name in enumerate(samplers)]
+        with gr.Column(scale=3, min_width=280), gr.Row():
+            pictures = [_picture(name, elem_id=f"compared-{place}") for place, name in enumerate(samplers)]
 
     def compare(*request: Any) -> list[gr.Image]:
         found = comparison(samplers, *request)
@@ -228,23 +232,26 @@ def compare_tab(samplers: Samplers, opened: Any) -> None:
 
 
 def inside_tab(samplers: Samplers, opened: Any) -> None:
-    """What a layer does."""
+    """Shows what a layer does to its input."""
     first = next(iter(samplers.values()))
 
     def layer_box(sampler: Sampler) -> gr.Dropdown:
         names = list(inside.layers_of(sampler))
         return gr.Dropdown(names, value=names[0], label="Layer", elem_id="layer")
 
-    with gr.Row():
+    with gr.Row(elem_classes="work"):
         with gr.Column(scale=2, min_width=280):
             run = _run_box(samplers, "inside")
             layer = layer_box(first)
-            statistics = gr.Radio(list(inside.STATISTICS), value=inside.STATISTICS[0], label="Covariance of")
+            statistics = gr.Radio(list(inside.STATISTICS), value=inside.STATISTICS[0], label="Covariance from")
             seed = _seed()
             label = _class_box(first, "Neighbours of", value=0)
         with gr.Column(scale=3, min_width=280):
             with gr.Row():
-                before, after = _picture("Before whitening", elem_id="before"), _picture("After", elem_id="after")
+                before, after = (
+                    _picture("Before whitening", elem_id="before"),
+                    _picture("After whitening", elem_id="after"),
+                )
             spectrum = gr.HTML(elem_id="spectrum")
             assignment = _picture(MATRIX, elem_id="assignment")
             nearest = gr.HTML(elem_id="nearest")
@@ -282,15 +289,22 @@ def _neighbours(sampler: Sampler, layer: Any, label: int) -> Markup:
         for near, cosine in inside.nearest_classes(table[0], label)
     ]
     caption = f"Nearest to {class_to_text(sampler, label)} by {table[1]}"
-    head = tag("tr", tag("th", "Class"), tag("th", "Cosine", class_="number"))
+    head = tag("tr", tag("th", "Class"), tag("th", "Cosine similarity", class_="number"))
     return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", join(rows)))
 
 
 FIRST = "Sample"
-TABS: dict[str, Tab] = {
-    FIRST: sample_tab,
-    "Fixed z": fixed_z_tab,
-    "Interpolate": interpolate_tab,
-    "Compare": compare_tab,
-    "Inside": inside_tab,
+TABS: dict[str, tuple[str, Tab]] = {
+    FIRST: ("Draw images: all classes in turn, the classes you choose, or a mix of them.", sample_tab),
+    "Fixed z": (
+        "See what the class decides: each column has one noise vector z, each row one class.",
+        fixed_z_tab,
+    ),
+    "Interpolate": ("Move gradually between two noise vectors, between two classes, or both.", interpolate_tab),
+    "Compare": ("See what several generators draw from the same noise.", compare_tab),
+    "Inside": (
+        "See what a whitening layer does to the covariance of its input, and which classes it colors alike.",
+        inside_tab,
+    ),
 }
+"""What each tab is for, and what fills it, by name."""

@@ -1,4 +1,4 @@
-"""The paper's preference study: paired image sets, pages to vote on them, and the analysis of the votes."""
+"""The paper's preference study: draw pairs of image sets, collect votes on them in the browser, analyse the votes."""
 
 from wcgan.web.study.config import Pair, Study, read_study
 from wcgan.web.study.create import create_study

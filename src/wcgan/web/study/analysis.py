@@ -1,8 +1,7 @@
-"""Votes -> preference, agreement and tests."""
+"""Analyses the votes of a study: preference, agreement between participants, and tests."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,7 @@ from wcgan.web.study.store import Vote
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-# The least alpha of each grade, from the best on.
+# The lowest alpha of each grade, best grade first.
 GRADES = ((0.9, "excellent"), (0.8, "good"), (0.7, "acceptable"), (0.6, "questionable"), (0.5, "poor"))
 WORST_GRADE = "unacceptable"
 
@@ -33,11 +32,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Binomial:
-    """An exact two-sided test of whether as many prefer b as prefer a."""
+    """An exact two-sided binomial test of whether as many prefer b as prefer a."""
 
     for_b: int
     of: int
-    """Ties are left out."""
+    """Without ties."""
     p: float
 
 
@@ -49,37 +48,37 @@ class Person:
     """The share of classes in which b was chosen."""
     checks_failed: int
     first_chosen: float
-    """The share of votes for what was shown first; far from a half, it is the place that was voted for."""
+    """The share of votes for the set shown first. Far from a half, they voted for the place, not for the images."""
     minutes: float
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the votes say."""
+    """The result of a study."""
 
     joined: int
     unfinished: int
-    """Participants who did not vote on every pair; they are left out."""
+    """Participants who did not vote on every pair; not counted."""
     failed: int
-    """Participants who finished and failed the checks; they are left out."""
+    """Participants who finished but failed the attention checks; not counted."""
     people: tuple[Person, ...]
-    """Who is counted."""
+    """The participants who are counted."""
     labels: tuple[str, ...]
     classes: tuple[float, ...]
     """For each class, the share of participants who chose b."""
     preference: float
     """The user-averaged class-based preference for b."""
     over_participants: Interval
-    """Of the preference, had other participants judged the same classes."""
+    """The range of the preference if other participants judged the same classes."""
     over_both: Interval
-    """Of the preference, had other participants judged other classes."""
+    """The range of the preference if other participants judged other classes."""
     alpha: float | None
     """Cronbach's alpha between participants; None where it is not defined."""
     grade: str
     by_class: Binomial
-    """Of classes, each by the majority of participants."""
+    """The test over classes, each decided by the majority of participants."""
     by_participant: Binomial
-    """Of participants, each by the majority of their choices."""
+    """The test over participants, each decided by the majority of their choices."""
 
 
 def votes_to_analysis(
@@ -88,11 +87,11 @@ def votes_to_analysis(
     """Analyses the votes of participants who finished and did not fail the checks.
 
     Args:
-        study: what was voted on.
-        joined: all who joined.
+        study: the study that was voted on.
+        joined: the ids of all who joined.
         votes: all votes.
-        most_failed: attention checks that one may fail and still be counted.
-        seed: of the bootstrap.
+        most_failed: attention checks that a participant may fail and still be counted.
+        seed: seed of the bootstrap.
 
     Raises:
         ValueError: if nobody is left to count.
@@ -127,8 +126,8 @@ def votes_to_analysis(
         over_both=bootstrap(choices, seed, classes=True),
         alpha=alpha,
         grade=alpha_to_grade(alpha),
-        by_class=_majorities(choices.mean(0)),
-        by_participant=_majorities(choices.mean(1)),
+        by_class=_test_majorities(choices.mean(0)),
+        by_participant=_test_majorities(choices.mean(1)),
     )
 
 
@@ -143,15 +142,15 @@ def user_averaged_preference(choices: Choices) -> float:
 
 
 def cronbach_alpha(choices: Choices) -> float | None:
-    r"""Agreement between participants: they are the items of a test, and the classes those who are tested.
+    r"""Agreement between participants: participants are the items, and classes the cases.
 
     .. math:: \alpha = \frac{k}{k - 1} \left(1 - \frac{\sum_i \sigma_i^2}{\sigma^2}\right)
 
     Args:
-        choices: `(k, classes)`; :math:`\sigma_i^2` is the variance of a row, :math:`\sigma^2` that of the rows' sum.
+        choices: `(k, classes)`; :math:`\sigma_i^2` is the variance of a row, :math:`\sigma^2` that of the sum of rows.
 
     Returns:
-        Alpha; None for fewer than two participants or classes, and where the sum does not vary.
+        Alpha; None for fewer than two participants or classes, or if the sum does not vary.
 
     Example:
         >>> cronbach_alpha(np.array([[0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]]))
@@ -167,7 +166,7 @@ def cronbach_alpha(choices: Choices) -> float | None:
 
 
 def alpha_to_grade(alpha: float | None) -> str:
-    """In words.
+    """The usual name for a value of alpha.
 
     Example:
         >>> [alpha_to_grade(alpha) for alpha in (0.9, 0.87, 0.49, None)]
@@ -179,7 +178,7 @@ def alpha_to_grade(alpha: float | None) -> str:
 
 
 def bootstrap(choices: Choices, seed: int, classes: bool, resamples: int = RESAMPLES) -> Interval:
-    """The percentile interval of the preference over participants drawn with replacement, and classes if wanted."""
+    """The percentile interval of the preference; resamples participants and, if `classes`, classes too."""
     chance = np.random.default_rng(seed)
     people, columns = choices.shape
     by_people = chance.multinomial(people, np.full(people, 1 / people), resamples) / people  # (R, participants)
@@ -194,17 +193,18 @@ def bootstrap(choices: Choices, seed: int, classes: bool, resamples: int = RESAM
 
 
 def binomial_test(successes: int, of: int) -> float:
-    """How often a fair coin is at least as far from half as this, exactly.
+    """The p-value of an exact two-sided test against one half; 1 for no trials.
 
     Example:
-        >>> binomial_test(9, 10), binomial_test(5, 10)
-        (0.021484375, 1.0)
+        >>> round(binomial_test(9, 10), 6), binomial_test(5, 10)
+        (0.021484, 1.0)
     """
-    tail = sum(math.comb(of, k) for k in range(min(successes, of - successes) + 1))
-    return min(1.0, 2 * tail / 2**of)
+    from scipy.stats import binomtest  # type: ignore[import-untyped]  # slow to import, and only a report needs it
+
+    return float(binomtest(successes, of).pvalue) if of else 1.0
 
 
-def _majorities(shares: Choices) -> Binomial:
+def _test_majorities(shares: Choices) -> Binomial:
     for_b, against = int((shares > 0.5).sum()), int((shares < 0.5).sum())
     return Binomial(for_b, for_b + against, binomial_test(for_b, for_b + against))
 

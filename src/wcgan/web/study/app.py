@@ -1,4 +1,4 @@
-"""The server of a study: what is asked, checked and answered."""
+"""The web app of a study: checks requests, stores votes, answers with pages."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from wcgan.web.study.store import DatabaseError, FullError, Store
 
 JOINS_AT_ONCE, JOINS_PER_MINUTE = 300, 10  # from one address: a lecture hall may share one
 _MOST_ADDRESSES = 10_000  # remembered
-MOST_BODY = 1024  # bytes of a request
-SLOWEST_BODY = 10  # seconds that it may take to come
+MOST_BODY = 1024  # bytes
+SLOWEST_BODY = 10  # seconds
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _POLICY = "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; form-action 'self'"
 _HEADERS = {
@@ -50,18 +50,18 @@ _HEADERS = {
 _FRESH = _HEADERS | {"Cache-Control": "no-store"}
 _KEPT = _HEADERS | {"Cache-Control": "private, max-age=86400"}
 _SENTENCES = {
-    404: "There is no such page here. Open the link that you were given.",
-    405: "This page cannot be asked for in that way. Open the link that you were given.",
+    404: "This page does not exist. Open the link that you were given.",
+    405: "This page cannot be used that way. Open the link that you were given.",
     408: "The request took too long to arrive. Go back and try again.",
     413: f"The request is too large: at most {MOST_BODY} bytes are read.",
     429: "Many people have just joined from your network. Go back and try again in a minute.",
-    500: "Something went wrong here, and not on your side. Your earlier choices are stored; reload the page.",
+    500: "Something went wrong on our side. Your earlier choices are stored; reload the page.",
     503: "The votes cannot be stored at the moment. Your earlier choices are stored; try again in a minute.",
 }
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form of bounded size."""
+    """The fields of a form, which may be neither large nor slow."""
 
     async def read() -> bytes:
         body = b""
@@ -87,10 +87,10 @@ def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True
     """The application.
 
     Args:
-        folder: of the study, for its pictures.
-        study: what it is.
-        store: where votes go.
-        open_to_all: whether the study's link makes new participants.
+        folder: the folder of the study, for its pictures.
+        study: the study.
+        store: stores participants and votes.
+        open_to_all: whether the link of the study lets anyone join.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     pictures = {name for pair in study.pairs for name in (pair.a, pair.b)}
@@ -98,10 +98,10 @@ def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True
     joining = Rate(JOINS_AT_ONCE, JOINS_PER_MINUTE)
 
     def known(token: str) -> tuple[str, bool]:
-        """The participant of a token, and whether they agreed to take part; or 404."""
+        """The participant with this token, and whether they agreed to take part; else 404."""
         agreed = store.has_consented(token_to_id(token)) if _TOKEN.fullmatch(token) else None
         if agreed is None:
-            raise HTTPException(404, "Nobody has this link. Look whether it is all there.")
+            raise HTTPException(404, "This link is not known. Check that it is complete.")
         return token_to_id(token), agreed
 
     def next_trial(token: str, participant: str) -> Trial | None:
@@ -166,7 +166,7 @@ def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True
             raise HTTPException(404)
         try:
             content = read_picture(folder, name)
-        except (OSError, ValueError):  # it was there when the study was read
+        except (OSError, ValueError):  # removed since the study was read
             raise HTTPException(404) from None
         return Response(content, media_type="image/png", headers=_KEPT)
 
@@ -209,7 +209,7 @@ def _message(status: int, sentence: str = "") -> Response:
 
 
 class Rate:
-    """Allows `at_once` uses for each address, and then `per_minute`.
+    """A rate limit: each address has `at_once` uses, and regains `per_minute`.
 
     Example:
         >>> rate = Rate(at_once=2, per_minute=60)
@@ -223,20 +223,20 @@ class Rate:
         self._lock = threading.Lock()
 
     def allow(self, address: str) -> bool:
-        """Whether an address may use it once more; counts the use."""
+        """Whether an address has a use left; takes it."""
         now = self.clock()
         with self._lock:
             left, before = self._left.pop(address, (float(self.at_once), now))
             left = min(self.at_once, left + (now - before) * self.per_second)
             allowed = left >= 1
-            self._left[address] = (left - allowed, now)  # the last in order is the latest
+            self._left[address] = (left - allowed, now)  # the latest address is last
             if len(self._left) > _MOST_ADDRESSES:
                 del self._left[next(iter(self._left))]
         return allowed
 
 
 def address_to_network(address: str) -> str:
-    """What counts as one address: of IPv6, all that one subscriber has.
+    """What counts as one address: for IPv6 the /64 network, which one subscriber has.
 
     Example:
         >>> address_to_network("192.0.2.7"), address_to_network("2001:db8::1:2")

@@ -1,4 +1,7 @@
-"""What a study is: `study.yaml`, which no participant ever sees, and pictures under names that say nothing."""
+"""What a study consists of, as stored in its folder, and the order in which each participant sees its pairs.
+
+`study.yaml` has the answers and is never served; pictures have random names.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +25,29 @@ FILE = "study.yaml"
 LEAST_CHECKS, MOST_CHECKS = 2, 50
 MOST_CLASSES, MOST_IMAGES, MOST_PARTICIPANTS, MOST_TEXT = 1000, 64, 100_000, 20_000
 SIDES = ("a", "b")
+CHOICES = ("1", "2")
+TOKEN_BYTES = 24
 TITLE = "Which images look more realistic?"
 QUESTION = "Which of the two sets of images looks more realistic?"
 CONSENT = """You will see pairs of image sets, one pair after another. In each pair, choose the set that looks more \
 realistic to you. If in doubt, follow your first impression. A few pairs only check that you are looking.
 
 Your choices and their times are stored, and nothing else: no name, no address, no cookie. Taking part is voluntary. \
-You may stop at any time by closing the page, and come back to your own link to go on."""
+You may stop at any time by closing the page, and come back to your own link to continue."""
 MOST_PICTURE = 32 << 20  # bytes
 _NAME = re.compile(r"[0-9a-f]{32}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,64}")
-_HEADER = 24  # bytes of a PNG, up to and with its size
+_HEADER = 24  # bytes of a PNG up to and including its size
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two pictures of the same class, to choose from."""
+    """Two pictures of the same class to choose from."""
 
     label: str
     """The name of the class."""
     a: str
-    """The picture's name, without its ending."""
+    """The name of the picture, without its suffix."""
     b: str
     check: bool = False
     """An attention check: `a` is intact and `b` is broken."""
@@ -59,26 +64,26 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Everything about a study but the votes."""
+    """Everything about a study except the votes."""
 
     title: str = TITLE
     question: str = QUESTION
-    """Above every pair."""
+    """The question above every pair."""
     consent: str = CONSENT
-    """What a participant agrees to; an empty line begins a paragraph."""
+    """The text that a participant agrees to; an empty line begins a paragraph."""
     most_participants: int = 1000
-    """Nobody can join after so many."""
+    """How many people can join."""
     key: str
-    """Drawn at random: names the study in a database, and keeps orders and sides from who knows the seed."""
+    """A random key: it identifies the study in a database, and hides orders and sides from those who know the seed."""
     join: str
-    """The secret part of the link by which anyone may take part."""
+    """The secret part of the link by which anyone may join."""
     seed: int
-    """Of classes, images and checks and, with the key and a participant's token, of orders and sides."""
+    """Seed for classes, images and checks and, with the key and a participant's token, for orders and sides."""
     a: str
-    """What the first side is called in the report."""
+    """The name of the first side in the report."""
     b: str
     images: int
-    """In a set."""
+    """Number of images in a set."""
     pairs: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
@@ -94,7 +99,7 @@ class Study:
         for name, most in (("images", MOST_IMAGES), ("most_participants", MOST_PARTICIPANTS)):
             check_count(name, getattr(self, name), 1, most)
         if not any(not pair.check for pair in self.pairs):
-            raise ValueError("pairs must hold at least one pair to vote on, got none")
+            raise ValueError("pairs must have at least one pair to vote on, got none")
         if len(self.pairs) > MOST_CLASSES + MOST_CHECKS:
             raise ValueError(f"pairs must be at most {MOST_CLASSES + MOST_CHECKS}, got {len(self.pairs)}")
         pictures = [name for pair in self.pairs for name in (pair.a, pair.b)]
@@ -104,7 +109,7 @@ class Study:
         ):
             twice = next((name for name, times in Counter(found).items() if times > 1), None)
             if twice is not None:
-                raise ValueError(f"every {what} of the pairs must be another, got {shown(twice)} twice")
+                raise ValueError(f"every {what} of the pairs must be different, got {shown(twice)} twice")
 
     @property
     def checks(self) -> frozenset[int]:
@@ -113,13 +118,13 @@ class Study:
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
-    """Raises ValueError for anything but a whole number between two others."""
+    """Raises ValueError for anything but a whole number from `least` to `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise ValueError(f"{name} must be a whole number from {least} to {most}, got {shown(value)}")
 
 
 def picture_file(folder: Path, name: str) -> Path:
-    """Where a picture of a study lies."""
+    """The file of a picture."""
     return folder / "images" / f"{name}.png"
 
 
@@ -133,7 +138,7 @@ def read_study(folder: Path) -> Study:
     """The study in a folder.
 
     Raises:
-        ValueError: if it is not the folder of a study, or something in it is missing or wrong.
+        ValueError: if the folder has no study, or something in it is missing or wrong.
     """
     file = folder / FILE
     if not os.path.lexists(file):
@@ -155,11 +160,11 @@ def read_study(folder: Path) -> Study:
 
 
 def read_picture(folder: Path, name: str, most: int = MOST_PICTURE) -> bytes:
-    """The first `most` bytes of a picture that lies in the study's folder itself: no link in it is followed.
+    """The first `most` bytes of a picture in the folder of a study; links are not followed.
 
     Raises:
-        OSError: if it is not there.
-        ValueError: if it is a link, no file, or too large.
+        OSError: if there is no such file.
+        ValueError: if it is a link, not a file, or too large.
     """
     inside = picture_file(Path(), name).parts
     with open_inside(folder, *inside, most=MOST_PICTURE) as file:
@@ -167,10 +172,10 @@ def read_picture(folder: Path, name: str, most: int = MOST_PICTURE) -> bytes:
 
 
 def png_width(content: bytes) -> int:
-    """The width of a PNG, from how it begins.
+    """The width of a PNG, from its header.
 
     Raises:
-        ValueError: if it begins otherwise.
+        ValueError: if the header is not that of a PNG.
     """
     # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
     if len(content) < _HEADER or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
@@ -180,11 +185,11 @@ def png_width(content: bytes) -> int:
 
 def _values_to_study(values: Any) -> Study:
     if not isinstance(values, dict) or not isinstance(values.get("pairs"), list):
-        raise ValueError("it must hold the fields of a study, with a list of pairs")
+        raise ValueError("it must have the fields of a study, with a list of pairs")
     _check_fields(values, Study)
     for pair in values["pairs"]:
         if not isinstance(pair, dict):
-            raise ValueError(f"a pair must hold label, a and b, got {shown(pair)}")
+            raise ValueError(f"a pair must have label, a and b, got {shown(pair)}")
         _check_fields(pair, Pair)
     return Study(**values | {"pairs": tuple(Pair(**pair) for pair in values["pairs"])})
 
@@ -200,20 +205,16 @@ def _check_fields(values: dict[str, Any], kind: type) -> None:
         raise ValueError(f"the field {missing[0]!r} is missing")
 
 
-TOKEN_BYTES = 24
-CHOICES = ("1", "2")
-
-
 @dataclass(frozen=True)
 class Trial:
     """A pair as one participant sees it."""
 
     number: int
-    """Its place in the participant's order, from 1 on."""
+    """The place in the participant's order, from 1."""
     pair: int
-    """Its place in the study."""
+    """The place in the study, from 0."""
     first: str
-    """The side that is shown first: "a" or "b"."""
+    """The side shown first: "a" or "b"."""
 
     def side(self, choice: str) -> str:
         """The side behind choice "1" or "2".
@@ -227,17 +228,17 @@ class Trial:
 
 
 def new_token() -> str:
-    """A participant's secret: 192 random bits for a link."""
+    """A participant's secret: 192 random bits, the end of their link."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def token_to_id(token: str) -> str:
-    """Under which a participant's votes are stored; it does not give the link away."""
+    """The id under which a participant's votes are stored; the link cannot be derived from it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def study_to_trials(study: Study, token: str) -> list[Trial]:
-    """Every pair once, in the participant's own order and with sides of their own."""
+    """Every pair once, in the participant's own order, with sides drawn for them."""
 
     def digest(purpose: str, pair: int) -> bytes:
         return hashlib.sha256(f"{study.seed}/{study.key}/{token}/{purpose}/{pair}".encode()).digest()

@@ -1,4 +1,4 @@
-"""Two runs or folders -> the folder of a study."""
+"""Creates a study: draws paired image sets and attention checks from two runs or folders of images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from wcgan.web.study import config
 from wcgan.web.study.config import FILE, Pair, Study, check_count, picture_file, study_to_yaml
 
 CLASSES, IMAGES, CHECKS = 50, 16, 4
-MOST_BYTES = 16 << 20  # of a set's pixels
+MOST_BYTES = 16 << 20  # pixels of a set
+RESIZE = "crop and resize all with --resolution"
 _VISIBLE = 16  # grey levels by which a broken image must differ from an intact one
 
 
@@ -44,27 +45,27 @@ def create_study(
     consent: str = config.CONSENT,
     most_participants: int = 1000,
 ) -> Study:
-    """Draws paired image sets of the same classes and writes them to a new folder, whole or not at all.
+    """Draws paired image sets of the same classes and writes them to a new folder, completely or not at all.
 
     Args:
         a: a run, or a folder with a sub-folder per class.
-        b: the same; the report gives the preference for this one.
-        out: the study's folder, which must not exist or be empty.
-        classes: a pair each; None for 50, or for all that both have if those are fewer.
-        images: in each set.
-        checks: pairs more in which one side is noise or one colour.
+        b: another; the report gives the preference for this one.
+        out: the folder of the study, which must be new or empty.
+        classes: number of classes, one pair each; None for 50, or for all common classes if fewer.
+        images: number of images in a set.
+        checks: number of attention checks, additional pairs in which one side is noise or one colour.
         seed: the same seed draws the same classes and images.
-        resolution: the side that all images are cropped and resized to; None if they are of one size.
-        checkpoint: of runs: `"last"`, `"best"` or the number of an iteration.
-        device: for runs: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
-        title: of every page.
-        question: above every pair.
-        consent: what a participant agrees to; an empty line begins a paragraph.
-        most_participants: nobody can join after so many.
+        resolution: side to crop and resize all images to; None if they have one size.
+        checkpoint: for runs, `"last"`, `"best"` or the number of an iteration.
+        device: for runs, `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+        title: title of the pages.
+        question: question above every pair.
+        consent: text that a participant agrees to; an empty line begins a paragraph.
+        most_participants: how many people can join.
 
     Raises:
-        ValueError: for a value out of range, sides without enough classes in common, images that differ in size, or an
-            `out` that holds something.
+        ValueError: for a value out of range, too few classes in common, images that differ in size, or an `out` that
+            is not empty.
     """
     check_count("images", images, 1, config.MOST_IMAGES)
     check_count("checks", checks, config.LEAST_CHECKS, config.MOST_CHECKS)
@@ -105,7 +106,7 @@ def create_study(
 
 
 def _names(a: Path, b: Path) -> tuple[str, str]:
-    """What to call the sides: the folders' names, or the paths where those are the same."""
+    """Names of the sides: those of the folders, or their paths if the names are equal."""
     if a.resolve() == b.resolve():
         raise ValueError(f"both sides are {a}: name two runs or two folders")
     short = a.resolve().name, b.resolve().name
@@ -114,7 +115,7 @@ def _names(a: Path, b: Path) -> tuple[str, str]:
 
 
 def _choose_classes(sides: Sequence[Images], classes: int | None, images: int, seed: int) -> list[str]:
-    """Names of classes that both sides have, with enough images, drawn by the seed."""
+    """Draws classes that have enough images on both sides."""
     first, second = (side.available for side in sides)
     common = [name for name in first if name in second]
     if not common:
@@ -125,25 +126,25 @@ def _choose_classes(sides: Sequence[Images], classes: int | None, images: int, s
     wanted = min(CLASSES, len(enough)) if classes is None else classes
     if not enough or wanted > len(enough):
         raise ValueError(
-            f"{max(wanted, 1)} classes with {images} images on both sides are needed, and there are {len(enough)} "
+            f"{max(wanted, 1)} classes with {images} images on both sides are needed; there are {len(enough)} "
             f"({len(common)} in common): lower --classes or --images"
         )
     return random.Random(seed_for(seed, "classes")).sample(enough, wanted)
 
 
 def _bounded(images: Tensor) -> Tensor:
-    """Images that a browser can be asked to load."""
+    """The images, if they are not too many for a browser to load."""
     if images.numel() > MOST_BYTES:
         count, _, height, width = images.shape
         raise ValueError(
-            f"{count} images of {width}x{height} make a picture of {images.numel() / 2**20:.0f} MiB, and at most "
-            f"{MOST_BYTES >> 20} are shown: {RESIZE}, or lower --images"
+            f"{count} images of {width}x{height} make a picture of {images.numel() / 2**20:.0f} MiB; the limit is "
+            f"{MOST_BYTES >> 20} MiB: {RESIZE}, or lower --images"
         )
     return images
 
 
 def _of_one_form(drawn: Sequence[Sequence[Tensor]], paths: Sequence[Path]) -> list[list[Tensor]]:
-    """Sets with the same size and number of channels, so that the form of a picture does not tell its side."""
+    """Sets with the same size and number of channels, so that the shape of a picture does not reveal its side."""
     sizes = {
         f"{images.shape[3]}x{images.shape[2]} ({path})"
         for path, own in zip(paths, drawn, strict=True)
@@ -156,7 +157,7 @@ def _of_one_form(drawn: Sequence[Sequence[Tensor]], paths: Sequence[Path]) -> li
 
 
 def _draw_checks(sets: Sequence[Sequence[Tensor]], checks: int, seed: int) -> list[tuple[int, tuple[Tensor, Tensor]]]:
-    """The place of a class, an intact set of it from one side in turn, and the same broken, for each check."""
+    """For each check: the place of a class, and an intact and a broken set of it; the sides take turns."""
     chance = random.Random(seed_for(seed, "checks"))
     turn, found = chance.randrange(2), []
     for number in range(checks):
@@ -167,7 +168,7 @@ def _draw_checks(sets: Sequence[Sequence[Tensor]], checks: int, seed: int) -> li
 
 
 def _broken(images: Tensor, plain: bool, seed: int) -> Tensor:
-    """Images that nobody takes for the better ones: of one colour each, if wanted and if they were not, or noise."""
+    """Clearly worse images: one colour each if `plain` (and if that differs from the originals), else noise."""
     one_colour = images.double().mean((2, 3), keepdim=True).round().to(torch.uint8).expand(images.shape)
     if plain and (images.double() - one_colour).abs().mean() >= _VISIBLE:
         return one_colour
@@ -175,7 +176,7 @@ def _broken(images: Tensor, plain: bool, seed: int) -> Tensor:
 
 
 def _write(out: Path, study: Study, sets: dict[str, Tensor]) -> None:
-    """The folder, under its name in one step; only its owner may look into it, since it has the answers."""
+    """Writes the folder in one step; only its owner may read it, since it has the answers."""
     with written_whole(out) as temporary:
         temporary.chmod(0o700)
         picture_file(temporary, "").parent.mkdir()
@@ -185,17 +186,17 @@ def _write(out: Path, study: Study, sets: dict[str, Tensor]) -> None:
 
 
 def _write_picture(images: Tensor, file: Path) -> None:
-    """A set as one picture, not compressed: what is smooth would make a smaller file than what is not."""
+    """Writes a set as one picture. It is not compressed: the size of the file would reveal smooth images."""
     picture = grid(images, columns=math.ceil(len(images) ** 0.5))
     pixels_to_image(picture).save(file, compress_level=0)
 
 
 class Images(Protocol):
-    """Where the images of one side of a study come from."""
+    """A source of images for one side of a study."""
 
     path: Path
     available: Mapping[str, int | None]
-    """Classes by name, each with the number of its images; None for as many as one likes."""
+    """Classes by name, each with its number of images; None if unlimited."""
 
     def draw(self, label: str, count: int, seed: int, resolution: int | None) -> Tensor:
         """`(count, C, H, W)` uint8, all different; the same seed gives the same ones."""
@@ -205,10 +206,10 @@ def open_images(path: Path, checkpoint: str = "last", device: str = "auto") -> I
     """The images of a run, or of a folder.
 
     Raises:
-        ValueError: if it is neither, or has no classes.
+        ValueError: if the path is neither, or has no classes.
     """
     if not path.is_dir():
-        raise ValueError(f"{path} is not there; name the folder of a run, or one with a sub-folder per class")
+        raise ValueError(f"{path} does not exist; name the folder of a run, or one with a sub-folder per class")
     if (path / "config.yaml").is_file():
         return RunImages(path, load_generator(path, checkpoint, device))
     return FolderImages(path)
@@ -227,13 +228,13 @@ class RunImages:
         self.available: Mapping[str, int | None] = dict.fromkeys(names)
 
     def draw(self, label: str, count: int, seed: int, resolution: int | None) -> Tensor:
-        """Images of a class from noise of its own."""
+        """Images of a class, drawn by the generator."""
         images = self.sampler.sample(count, self.labels[label], seed)
         return images if resolution is None else torch.from_numpy(fit(images.numpy(), resolution, images.shape[1]))
 
 
 class FolderImages:
-    """Images that lie in a sub-folder per class."""
+    """Images in a folder with a sub-folder per class."""
 
     def __init__(self, path: Path) -> None:
         files, labels, classes = list_classes(path)
@@ -246,7 +247,7 @@ class FolderImages:
         self.available: Mapping[str, int | None] = {name: len(found) for name, found in self.files.items()}
 
     def draw(self, label: str, count: int, seed: int, resolution: int | None) -> Tensor:
-        """Files of a class that the seed chooses, in colour if any of them is."""
+        """Images of files that the seed chooses, in colour if any of them is."""
         files = random.Random(seed).sample(self.files[label], count)
         try:
             channels = 1 if all(read_shape(self.path / file).grey for file in files) else 3
@@ -259,9 +260,6 @@ class FolderImages:
         return torch.from_numpy(np.stack(images))
 
 
-RESIZE = "give --resolution, to which each is cropped and resized"
-
-
 def seed_for(seed: int, *purpose: object) -> int:
-    """A seed of its own for each purpose."""
+    """An independent seed for each purpose."""
     return generator_for(seed, "/".join(map(str, ("study", *purpose))), 0).initial_seed()

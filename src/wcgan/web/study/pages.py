@@ -1,4 +1,4 @@
-"""The pages that a participant sees. None of them knows which side is which."""
+"""The pages that a participant sees. None of them reveals which side is which."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import re
 from wcgan.report.html import SHEET, Markup, document, tag
 from wcgan.web.study.config import Study
 
-_LARGE = 512  # pixels of a picture from which on it is shown smooth
+_LARGE = 512  # pixels; pictures of this size or more are scaled smoothly
 
 
 def consent_page(study: Study, action: str) -> str:
-    """What it is about, and a button to agree."""
+    """The consent text, and a button to agree."""
     paragraphs = [tag("p", part.strip()) for part in re.split(r"\n\s*\n", study.consent) if part.strip()]
     return _served(
         study.title,
         tag("h1", study.title),
         *paragraphs,
-        tag("p", f"There are {len(study.pairs)} pairs, of {study.images} images a set.", class_="soft"),
+        tag("p", f"There are {len(study.pairs)} pairs of sets, with {study.images} images per set.", class_="soft"),
         tag("form", tag("button", "I agree, begin", class_="go"), method="post", action=action),
     )
 
 
 def pair_page(study: Study, action: str, number: int, pictures: tuple[str, str], side: int) -> str:
-    """A pair, to choose from.
+    """A pair of image sets to choose from.
 
     Args:
-        study: for its title and question.
-        action: where the choice is sent.
-        number: of the pair in the participant's order, from 1 on.
-        pictures: addresses of the two, in the order they are shown.
-        side: of a picture, in pixels.
+        study: the study.
+        action: the address that the choice is sent to.
+        number: the place of the pair in the participant's order, from 1.
+        pictures: the addresses of the two pictures, in the order shown.
+        side: the width of a picture in pixels.
     """
     total = len(study.pairs)
     buttons = [
@@ -56,12 +56,12 @@ def pair_page(study: Study, action: str, number: int, pictures: tuple[str, str],
             method="post",
             action=action,
         ),
-        tag("p", "To go on another time, come back to this address: it is yours alone.", class_="soft note"),
+        tag("p", "To continue later, come back to this address. It is yours alone.", class_="soft note"),
     )
 
 
 def end_page(study: Study) -> str:
-    """Thanks."""
+    """The last page: thanks."""
     total = len(study.pairs)
     return _served(
         study.title,
@@ -72,7 +72,7 @@ def end_page(study: Study) -> str:
 
 
 def message_page(title: str, sentence: str) -> str:
-    """A sentence on what is wrong."""
+    """A page that says what is wrong."""
     return _served(title, tag("h1", title), tag("p", sentence))
 
 
@@ -82,9 +82,8 @@ def _served(title: str, *parts: object) -> str:
     return document(title, head, tag("body", *parts, class_="page"))
 
 
-STUDY_SHEET = Markup(
-    SHEET
-    + """
+STUDY_SHEET = SHEET + Markup(
+    """
 .page { max-width: 1000px; }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; margin: 1rem 0; }
 .choice { display: flex; flex-direction: column; align-items: center; gap: .6rem; padding: .8rem; font: inherit;
@@ -111,7 +110,7 @@ progress { width: 100%; height: .7rem; accent-color: var(--c0); }
 """
 )
 
-# A form is sent once, however often it is pressed, and the keys press its buttons.
+# A form is sent once, however often a button is pressed; keys press the buttons.
 KEYS = """"use strict";
 const places = { "1": 0, "ArrowLeft": 0, "2": 1, "ArrowRight": 1 };
 for (const form of document.forms) {

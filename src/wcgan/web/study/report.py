@@ -1,4 +1,4 @@
-"""The votes of a study -> a page, a JSON and rows for the terminal."""
+"""The report on a study: an HTML page, a JSON file, and rows for the terminal."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Rows = list[tuple[str, str]]
 def write_study_report(
     folder: Path, out: Path | None = None, database: str | None = None, most_failed: int = 0, seed: int = 0
 ) -> tuple[Rows, Path, Path]:
-    """Analyses the votes and writes `report.html`, which needs nothing else, and `report.json`.
+    """Analyses the votes and writes `report.html`, a self-contained page, and `report.json`.
 
     Args:
-        folder: of the study.
-        out: where to write the two; None for the study's folder.
-        database: the URL of a PostgreSQL database; None for `votes.sqlite` in the folder.
-        most_failed: attention checks that one may fail and still be counted.
-        seed: of the bootstrap.
+        folder: the folder of the study.
+        out: the folder to write to; None for the folder of the study.
+        database: the URL of a PostgreSQL database; None for `votes.sqlite` in the folder of the study.
+        most_failed: attention checks that a participant may fail and still be counted.
+        seed: seed of the bootstrap.
 
     Returns:
-        What the terminal shows, and the two files.
+        The rows for the terminal, and the two files.
 
     Raises:
-        ValueError: for a folder without a study, or a study without anybody to count.
+        ValueError: for a folder without a study, or a study without participants to count.
     """
     study = read_study(folder)
     check_count("most_failed", most_failed, 0, len(study.checks))
     if database is None and not Path(sqlite_file(folder)).is_file():
-        raise ValueError(f"{folder} has no votes yet: hand it out with `wcgan study serve {folder}`")
+        raise ValueError(f"{folder} has no votes yet: collect them with `wcgan study serve {folder}`")
     store = Store(Database(database or sqlite_file(folder)), study.key)
     try:
         analysis = votes_to_analysis(study, store.participants(), store.votes(), most_failed, seed)
@@ -57,26 +57,25 @@ def write_study_report(
 
 
 def analysis_to_rows(study: Study, analysis: Analysis) -> Rows:
-    """What was found, a line each."""
-    alpha = "not defined" if analysis.alpha is None else f"{analysis.alpha:.2f} ({analysis.grade})"
+    """The results, one per row."""
     return [
-        (f"User-averaged class-based preference for {study.b}", _percent(analysis.preference)),
-        ("95% interval, other participants", _interval(analysis.over_participants)),
-        ("95% interval, other participants and classes", _interval(analysis.over_both)),
-        ("Cronbach's alpha, inter-user agreement", alpha),
-        ("Binomial test, classes", _test(analysis.by_class, study.b)),
-        ("Binomial test, participants", _test(analysis.by_participant, study.b)),
+        (f"Preference for {study.b}, averaged over participants", _percent(analysis.preference)),
+        ("95% interval, if other people judged these classes", _interval(analysis.over_participants)),
+        ("95% interval, if other people judged other classes", _interval(analysis.over_both)),
+        ("Agreement between participants (Cronbach's alpha)", _agreement(analysis)),
+        (f"Classes in which most chose {study.b}", _test(analysis.by_class)),
+        (f"Participants who mostly chose {study.b}", _test(analysis.by_participant)),
         ("Participants counted", f"{len(analysis.people)} of {analysis.joined}"),
-        ("Left out: not finished", str(analysis.unfinished)),
-        ("Left out: failed the attention checks", str(analysis.failed)),
+        ("Not counted: did not finish", str(analysis.unfinished)),
+        ("Not counted: failed the attention checks", str(analysis.failed)),
     ]
 
 
 def analysis_to_page(study: Study, analysis: Analysis) -> str:
-    """The page on a study."""
+    """The HTML page."""
     title = f"{study.a} or {study.b}: which looks more realistic?"
     what = (
-        f"{counted(len(analysis.people), 'participant')}, {len(analysis.labels)} classes, {study.images} images a set"
+        f"{counted(len(analysis.people), 'participant')}, {len(analysis.labels)} classes, {study.images} images per set"
     )
     policy = tag("meta", http_equiv="Content-Security-Policy", content=_POLICY)
     facts = [
@@ -96,7 +95,7 @@ def analysis_to_page(study: Study, analysis: Analysis) -> str:
 
 
 def _classes(study: Study, analysis: Analysis) -> Markup:
-    """A bar for each class, those with the strongest preference for b first."""
+    """A bar per class, the strongest preference for b first."""
     order = sorted(zip(analysis.classes, analysis.labels, strict=True), key=lambda pair: (-pair[0], pair[1]))
     rows = [
         tag(
@@ -138,15 +137,16 @@ def _people(study: Study, analysis: Analysis) -> Markup:
 
 def _method(study: Study) -> str:
     return (
-        f"The preference is the share of classes in which a participant chose {study.b}, averaged over participants. "
-        f"Intervals are of {RESAMPLES:,} bootstrap samples. Alpha takes participants as items and classes as cases. "
-        "The tests are two-sided and exact: of classes by the majority of participants, and of participants by the "
-        f"majority of their choices, without ties. There were {len(study.checks)} attention checks."
+        f"The preference is the share of classes in which a participant chose {study.b}, averaged over participants "
+        "(the paper's user-averaged class-based preference). The intervals contain the preference in 95% of "
+        f"{RESAMPLES:,} bootstrap samples. Cronbach's alpha takes participants as items and classes as cases. The "
+        "p-values are those of exact two-sided binomial tests against one half, without ties. There were "
+        f"{len(study.checks)} attention checks."
     )
 
 
 def _values(analysis: Analysis) -> dict[str, object]:
-    """The analysis for a JSON, with the share of each class by its name."""
+    """The analysis for the JSON file, with the share of each class by its name."""
     values = asdict(analysis)
     return values | {"classes": dict(zip(values.pop("labels"), analysis.classes, strict=True))}
 
@@ -159,6 +159,15 @@ def _interval(interval: Interval) -> str:
     return f"{_percent(interval.low)} to {_percent(interval.high)}"
 
 
-def _test(test: Binomial, name: str) -> str:
+def _agreement(analysis: Analysis) -> str:
+    if analysis.alpha is None:
+        return analysis.grade
+    rounded = round(analysis.alpha, 2)
+    if rounded <= 0:
+        return f"{rounded + 0.0:.2f} (no agreement)"  # + 0.0 turns -0.0 into 0.0
+    return f"{rounded:.2f} ({analysis.grade})"
+
+
+def _test(test: Binomial) -> str:
     p = "p < 0.0001" if test.p < 1e-4 else f"p = {test.p:.4f}"
-    return f"{test.for_b} of {test.of} for {name}, {p}"
+    return f"{test.for_b} of {test.of} ({p})"

@@ -1,4 +1,4 @@
-"""A study on a port, for many participants at once."""
+"""Serves a study: prints the links, listens on a port, and limits what one address can occupy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ except ImportError as error:
     raise ImportError(f"a study is served by uvicorn: pip install 'wcgan[web]' ({error})") from error
 
 
+MOST_CONNECTIONS, MOST_PER_ADDRESS = 2000, 400
+HEAD_SECONDS = 10.0  # for the head of a request to arrive, from when it may begin
+ANSWER_SECONDS = 120.0  # for the rest of the request, and for the answer to be taken
 _EVERYWHERE = {"0.0.0.0", "::"}
 _MOST_HEAD = 16 << 10  # bytes
-_OTHER_FILES = 64  # that the server holds beside connections
+_OTHER_FILES = 64  # open besides connections
 
 
 def serve_study(
@@ -35,15 +38,15 @@ def serve_study(
     """Serves a study until it is stopped.
 
     Args:
-        folder: of the study.
+        folder: the folder of the study.
         host: the address to listen on.
-        port: the port; 0 for any that is free.
+        port: the port to listen on; 0 for any free one.
         database: the URL of a PostgreSQL database; None for `votes.sqlite` in the folder.
-        participants: make so many links, in place of one by which anyone may join. Links made earlier stay good.
-        say: gets the links, one a line.
+        participants: print this many personal links instead of one by which anyone may join. Earlier links stay valid.
+        say: called with each line to print: the links, and how to stop.
 
     Raises:
-        ValueError: for a folder without a study, a port that is taken, or a database that cannot be used.
+        ValueError: for a folder without a study, a port in use, or a database that cannot be used.
     """
     study = read_study(folder)
     if participants is not None:
@@ -57,11 +60,12 @@ def serve_study(
         with listen(host, port) as listener:
             address = _address(host, listener.getsockname()[1])
             if participants is None:
-                say(f"{address}/join/{study.join}")
-            for _ in range(participants or 0):
+                say(f"link for all participants: {address}/join/{study.join}")
+            for number in range(1, (participants or 0) + 1):
                 token = new_token()
                 store.join(token_to_id(token), study.most_participants, consented=False)
-                say(f"{address}/p/{token}")
+                say(f"link for participant {number}: {address}/p/{token}")
+            say(f"stop with Ctrl+C; results so far: wcgan study report {folder}")
             allow_open_files(MOST_CONNECTIONS + _OTHER_FILES, say)
             config = uvicorn.Config(
                 build_app(folder, study, store, open_to_all=participants is None),
@@ -81,10 +85,10 @@ def serve_study(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """A listening socket.
 
     Raises:
-        ValueError: if it cannot be had.
+        ValueError: if the address or the port cannot be used.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -99,20 +103,15 @@ def _address(host: str, port: int) -> str:
     return f"http://{name}:{port}"
 
 
-MOST_CONNECTIONS, MOST_PER_ADDRESS = 2000, 400
-HEAD_SECONDS = 10.0  # for the head of a request to arrive, from when it may begin
-ANSWER_SECONDS = 120.0  # for the rest of the request, and for the answer to be taken
-
-
 def bounded_protocol(
     per_address: int = MOST_PER_ADDRESS, head_seconds: float = HEAD_SECONDS, answer_seconds: float = ANSWER_SECONDS
 ) -> type[H11Protocol]:
-    """HTTP for one server, with bounds that uvicorn does not have.
+    """HTTP for one server, with limits that uvicorn does not have.
 
-    An address that opens more connections than it may loses the oldest one that waits for a request; where none does,
-    the new one is closed.
+    An address with too many connections loses the oldest one that waits for a request; if none waits, the new one is
+    closed.
     """
-    held: dict[str, dict[Bounded, None]] = {}  # by address, the oldest first
+    connections: dict[str, dict[Bounded, None]] = {}  # by address, the oldest first
 
     class Bounded(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
@@ -126,7 +125,7 @@ def bounded_protocol(
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._network = address_to_network(self.client[0]) if self.client else ""
-            own = held.setdefault(self._network, {})
+            own = connections.setdefault(self._network, {})
             own[self] = None
             if len(own) > per_address:
                 oldest = next(other for other in own if other.waits)  # this one does, at least
@@ -138,10 +137,10 @@ def bounded_protocol(
             super().connection_lost(exc)
             if self._timer is not None:
                 self._timer.cancel()
-            own = held.get(self._network, {})
+            own = connections.get(self._network, {})
             own.pop(self, None)
             if not own:
-                held.pop(self._network, None)
+                connections.pop(self._network, None)
 
         def data_received(self, data: bytes) -> None:
             waited = self.waits
@@ -155,7 +154,7 @@ def bounded_protocol(
             self._give(head_seconds if all_taken else answer_seconds)
 
         def _give(self, seconds: float) -> None:
-            """Closes the connection in so many seconds, unless it is given others before."""
+            """Closes the connection after so many seconds, unless this is called again before."""
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.loop.call_later(seconds, self._abort)
@@ -167,7 +166,7 @@ def bounded_protocol(
 
 
 def allow_open_files(count: int, say: Callable[[str], None]) -> None:
-    """Lets this process hold so many files and connections; says so where the system does not."""
+    """Raises the limit on open files and connections of this process, and says so if the system allows fewer."""
     try:
         import resource
     except ImportError:  # not a POSIX system
@@ -177,4 +176,4 @@ def allow_open_files(count: int, say: Callable[[str], None]) -> None:
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if most < count:
-        say(f"the system allows {most} open files, and {count} are needed for {MOST_CONNECTIONS} connections at once")
+        say(f"the system allows {most} open files; {MOST_CONNECTIONS} connections at once need {count}")

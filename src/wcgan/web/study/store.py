@@ -1,4 +1,4 @@
-"""Participants and votes: one vote per pair and participant, which the database itself sees to."""
+"""Stores participants and votes in SQLite or PostgreSQL; the database enforces one vote per pair and participant."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from urllib.parse import unquote, urlsplit
 from wcgan.core.terminal import shown
 from wcgan.web.study.config import CHOICES, SIDES, Trial
 
+PATIENCE = 5  # seconds to wait for a lock or an answer
+Statement = tuple[str, Sequence[object]]
+"""SQL with `?` for each value, and the values."""
 _PARTICIPANTS, _VOTES = "study_participants", "study_votes"
 _SCHEMA = (
     f"""CREATE TABLE IF NOT EXISTS {_PARTICIPANTS} (
@@ -40,29 +43,38 @@ _SCHEMA = (
 
 @dataclass(frozen=True)
 class Vote:
-    """What a participant chose of a pair."""
+    """The choice of a participant between the two sets of a pair."""
 
     participant: str
     pair: int
     side: str
-    """The side of the study that was chosen: "a" or "b"."""
+    """The chosen side of the study: "a" or "b"."""
     number: int
-    """The pair's place in the participant's order, from 1 on."""
+    """The place of the pair in the participant's order, from 1."""
     choice: str
-    """What was chosen on the screen: "1" or "2"."""
+    """The chosen set on the screen: "1" or "2"."""
     time: str
 
 
+class DatabaseError(ValueError):
+    """The database cannot be used."""
+
+
 class FullError(ValueError):
-    """As many have joined as may."""
+    """No more participants can join."""
+
+
+def sqlite_file(folder: Path) -> str:
+    """The default database of a study."""
+    return str(folder / "votes.sqlite")
 
 
 class Store:
-    """The participants and votes of one study; a database may hold several studies.
+    """The participants and votes of one study. A database may have several studies.
 
     Args:
-        database: where they are kept.
-        study: the study's key.
+        database: the database.
+        study: the key of the study.
     """
 
     def __init__(self, database: Database, study: str) -> None:
@@ -73,7 +85,7 @@ class Store:
         """Adds a participant.
 
         Raises:
-            FullError: if there are as many as may be.
+            FullError: if `most` participants have joined.
         """
         now = _now()
         added = self.database.run(
@@ -89,18 +101,18 @@ class Store:
             raise FullError(f"all {most} places of this study are taken")
 
     def has_consented(self, participant: str) -> bool | None:
-        """Whether a participant has; None for nobody we know."""
+        """Whether a participant has consented; None if there is no such participant."""
         sql = f"SELECT consented FROM {_PARTICIPANTS} WHERE study = ? AND participant = ?"
         rows = self.database.run((sql, (self.study, participant)))
         return rows[0][0] is not None if rows else None
 
     def consent(self, participant: str) -> None:
-        """A participant agrees to take part; the first time counts."""
+        """Records that a participant agreed to take part; only the first time counts."""
         sql = f"UPDATE {_PARTICIPANTS} SET consented = ? WHERE study = ? AND participant = ? AND consented IS NULL"
         self.database.run((sql, (_now(), self.study, participant)))
 
     def vote(self, participant: str, trial: Trial, choice: str) -> bool:
-        """Stores a vote, or leaves the one that is there -> whether it is new."""
+        """Stores a vote, unless there is one for this pair -> whether it was stored."""
         sql = (
             f"INSERT INTO {_VOTES} (study, participant, pair, side, number, choice, time) VALUES (?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (study, participant, pair) DO NOTHING RETURNING pair"
@@ -114,7 +126,7 @@ class Store:
         return {pair for (pair,) in self.database.run((sql, (self.study, participant)))}
 
     def participants(self) -> list[str]:
-        """All who joined, the earliest first."""
+        """The ids of all who joined, the earliest first."""
         sql = f"SELECT participant FROM {_PARTICIPANTS} WHERE study = ? ORDER BY joined, participant"
         return [participant for (participant,) in self.database.run((sql, (self.study,)))]
 
@@ -128,7 +140,7 @@ class Store:
 
 
 def _to_vote(participant: Any, pair: Any, side: Any, number: Any, choice: Any, time: Any) -> Vote:
-    """A row as a vote; the file may come from somebody who wrote it without this program."""
+    """A row as a vote; checked, since another program may have written the file."""
     try:
         whole = type(pair) is int and type(number) is int and isinstance(participant, str)
         if whole and side in SIDES and choice in CHOICES and datetime.fromisoformat(time).tzinfo is not None:
@@ -142,32 +154,24 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-Statement = tuple[str, Sequence[object]]
-PATIENCE = 5  # seconds to wait for a lock or an answer
-
-
-class DatabaseError(ValueError):
-    """The database cannot be used."""
-
-
 @dataclass(frozen=True)
 class Dialect:
-    """How one of them says it."""
+    """What differs between SQLite and PostgreSQL."""
 
     connect: Callable[[str], Any]
     mark: str
-    """Stands for a value."""
+    """The placeholder for a value."""
     begin: tuple[str, ...]
-    """Begins a transaction; what follows the first keeps others from writing to a table in the meantime."""
+    """Statements that begin a transaction; those after the first keep others from writing to a table meanwhile."""
     broken: Callable[[], tuple[type[Exception], ...]]
-    """What is raised when the database is not there, is locked, or is full."""
+    """The exceptions for a database that is missing, locked or full."""
 
 
 class Database:
-    """One connection that threads take turns on; a transaction is on disk before anyone hears of it.
+    """A connection that threads share in turns; a transaction is on disk before `run` returns.
 
     Args:
-        where: the file of SQLite, or the URL of a PostgreSQL database.
+        where: the path of an SQLite file, or the URL of a PostgreSQL database.
     """
 
     def __init__(self, where: str) -> None:
@@ -179,20 +183,20 @@ class Database:
         self._connection: Any = None
 
     def run(self, *statements: Statement, alone_with: str | None = None) -> list[tuple[Any, ...]]:
-        """Runs statements as one transaction, which is committed when this returns -> the rows of the last.
+        """Runs statements as one transaction and commits it -> the rows of the last statement.
 
         Args:
-            *statements: SQL, with `?` for each value, and the values.
-            alone_with: a table that nobody else may write to in the meantime.
+            *statements: pairs of SQL, with `?` for each value, and the values.
+            alone_with: a table that nobody else may write to meanwhile.
 
         Raises:
-            DatabaseError: if the database cannot be reached or written; then nothing of it has happened, or, if the
-                connection broke as it was committed, all of it.
+            DatabaseError: if the database cannot be reached or written. Then nothing has been stored or, if the
+                connection broke during the commit, everything.
         """
         broken = self._dialect.broken()
         with self._lock:
             while True:
-                idle = self._connection is not None  # one that broke while it was idle is opened again
+                idle = self._connection is not None  # if it broke while idle, try once more
                 try:
                     return self._transaction(statements, alone_with)
                 except broken as error:
@@ -228,7 +232,7 @@ class Database:
             self._connection = None
 
     def _sentence(self, error: Exception) -> str:
-        """What is wrong, without the password."""
+        """What went wrong, without the password."""
         what = " ".join(str(error).split()) or type(error).__name__
         password = urlsplit(self._where).password if "://" in self._where else None
         for secret in filter(None, (password, unquote(password or ""))):
@@ -238,15 +242,17 @@ class Database:
 
 def _connect_sqlite(where: str) -> sqlite3.Connection:
     for name in (where, *(f"{where}-{part}" for part in ("wal", "shm", "journal"))):
-        if os.path.islink(name):  # SQLite would write wherever it leads
+        if os.path.islink(name):  # SQLite would follow it
             raise DatabaseError(f"the votes' database cannot be used: {name} is a link, not a file")
     connection = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     for pragma in ("trusted_schema = OFF", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
     own = connection.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
-    if own != (0,):  # a view can stand for a table, and never end
+    if own != (0,):  # a view can pose as a table, and never end
         connection.close()
-        raise DatabaseError(f"the votes' database cannot be used: {where} has views or triggers of somebody else's")
+        raise DatabaseError(
+            f"the votes' database cannot be used: {where} has views or triggers that wcgan did not make"
+        )
     return connection
 
 
@@ -274,8 +280,3 @@ _POSTGRESQL = Dialect(
     _connect_postgresql, "%s", ("BEGIN", "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"), _postgresql_errors
 )
 _DIALECTS = {"file": _SQLITE, "postgresql": _POSTGRESQL, "postgres": _POSTGRESQL}
-
-
-def sqlite_file(folder: Path) -> str:
-    """Where the votes of a study lie by default."""
-    return str(folder / "votes.sqlite")

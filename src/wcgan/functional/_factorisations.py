@@ -1,8 +1,9 @@
-"""The kinds of whitening: covariances `(g, p, p)` -> whitening matrices, with closed-form derivatives.
+"""Covariances -> whitening matrices `(g, p, p)`: Cholesky, ZCA, Newton, standardisation and none.
 
-Each kind is a pair of functions. The first turns covariances into whitening matrices; the second carries a gradient
-back using matrix products with what the first one returned, never another factorisation. The second is made of
-differentiable operations, so it can be differentiated again. Where `transformed()`, the first is too.
+`FACTORISATIONS`, at the end, lists them by name. Each is a pair of functions: `factorise` computes whitening matrices
+from covariances, and `pull_back` computes the gradient of the covariance in closed form, from matrix products with the
+results of `factorise`. `pull_back` is made of differentiable operations, so it can be differentiated again. `factorise`
+is differentiable only where `transformed()` is True.
 """
 
 from collections.abc import Callable
@@ -14,19 +15,19 @@ from torch import Tensor
 from wcgan.functional._operators import cholesky_for, jacobi_for, register, register_gradient, transformed
 from wcgan.functional._transformable import square_root
 
-# Where a covariance cannot be factorised, it is shrunk towards (trace / d) I, or I where the trace is 0, by the first
-# of these that suffices. The last leaves a multiple of the identity, which always factorises.
+# A covariance that cannot be factorised is shrunk towards (trace / d) I, or I if the trace is 0, by the first of these
+# amounts that is enough. The last one leaves a multiple of the identity, which can always be factorised.
 RETRY_SHRINKAGE = (0.0, 1e-4, 1e-2, 1.0)
-# The smallest eps that is not lost in rounding: with it and above, a covariance of zeros can be factorised.
+# The smallest eps that survives rounding: from here on, a covariance of zeros can be factorised.
 SMALLEST_EPS = torch.finfo(torch.float32).tiny
 
 
 class Whitening(NamedTuple):
-    """What a factorisation returns.
+    """Whitening matrices, and what their gradient needs.
 
     Attributes:
         matrix: `(g, p, p)`, the whitening matrices W.
-        retry: `(g,)`, the shrinkage that was added after a failure; 0 where the first attempt succeeded.
+        retry: `(g,)`, the shrinkage added after a failure; 0 if the first attempt succeeded.
         roots: `(g, p)`, square roots of the eigenvalues (zca; empty otherwise).
         vectors: `(g, p, p)`, eigenvectors in columns (zca; empty otherwise).
     """
@@ -37,15 +38,15 @@ class Whitening(NamedTuple):
     vectors: Tensor
 
 
-class Kind(NamedTuple):
-    """A way to whiten: `factorise(covariance, eps, iterations)` and its derivative `pull_back`."""
+class Factorisation(NamedTuple):
+    """`factorise(covariance, eps, iterations)` and its derivative `pull_back`."""
 
     factorise: Callable[[Tensor, float, int], Whitening]
     pull_back: Callable[[Tensor, Whitening, Tensor, float, int], Tensor]
 
 
 def shrink(covariance: Tensor, eps: float, retry: Tensor | None = None) -> Tensor:
-    """Eq. 7, after a shrinkage towards (trace / d) I, or I where the trace is 0, if a first attempt failed."""
+    """Eq. 7: `(1 - eps) covariance + eps I`; after a failure, first shrinks by `retry` towards (trace / d) I."""
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     if retry is not None:
         delta = retry[..., None, None]
@@ -59,18 +60,19 @@ def _mean_variance(covariance: Tensor) -> Tensor:
 
 
 def _shrink_linear(matrix: Tensor, eps: float, retry: Tensor) -> Tensor:
-    """The linear part of `shrink`, of which it is the adjoint too."""
+    """The linear part of `shrink`, which is also its own adjoint: it carries gradients back through `shrink`."""
     delta = retry[..., None, None]
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     return (1 - eps) * ((1 - delta) * matrix + delta * _mean_variance(matrix) * eye)
 
 
 def symmetric(matrix: Tensor) -> Tensor:
+    """The symmetric part of a matrix."""
     return (matrix + matrix.mT) / 2
 
 
 def _retry_levels(like: Tensor) -> Tensor:
-    """`RETRY_SHRINKAGE` on a tensor's device, filled there: a copy from the host would make it wait."""
+    """`RETRY_SHRINKAGE` as a tensor, filled on the device: a copy from the host would be a sync."""
     return torch.stack([like.new_full((), level) for level in RETRY_SHRINKAGE])
 
 
@@ -97,8 +99,8 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
             lower, failed = torch.linalg.cholesky_ex(shrink(covariance, eps, retry))
         succeeded = failed == 0
     else:
-        # All attempts at once, then the first that succeeded: to ask in between would stop the host for the GPU, and
-        # cannot be done under vmap.
+        # All attempts at once, then the first that succeeded: checking after each attempt would be a host sync, and
+        # is impossible under vmap.
         attempts = shrink(covariance.unsqueeze(1), eps, levels.expand(covariance.shape[0], -1))  # (g, attempts, p, p)
         lowers, failed = torch.linalg.cholesky_ex(attempts)
         succeeded, first = (failed == 0).max(1)  # max returns the first of equals
@@ -119,7 +121,7 @@ def _pull_back_cholesky(covariance: Tensor, w: Whitening, grad: Tensor, eps: flo
     return _shrink_linear(-w.matrix.mT @ symmetric(lower) @ w.matrix, eps, w.retry)
 
 
-# ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T. One matrix, two gradients of it.
+# ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T. Two names, which differ in the gradient only.
 
 ZCA = ("zca", "zca-decomposition")
 
@@ -139,7 +141,7 @@ def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening
 def _shrink_eigenvalues(values: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """All attempts `(attempts, g, p)` and the first that can be inverted `(g,)`, from eigenvalues `(g, p)`.
 
-    Shrinkage moves the eigenvalues and leaves the eigenvectors, so that a retry costs no second factorisation.
+    Shrinkage changes the eigenvalues but not the eigenvectors, so a retry needs no second factorisation.
     """
     levels = _retry_levels(values).view(-1, 1, 1)
     mean = values.mean(-1, keepdim=True)
@@ -149,7 +151,7 @@ def _shrink_eigenvalues(values: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def _factorise_zca_transformable(covariance: Tensor, eps: float) -> Whitening:
-    """Without the derivatives of eigenvectors, which coinciding eigenvalues do not have."""
+    """`_factorise_zca` without eigenvectors, whose derivatives do not exist if eigenvalues coincide."""
     finite = covariance.isfinite().all(-1).all(-1)[:, None, None]
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     safe = torch.where(finite, covariance, eye)
@@ -167,8 +169,8 @@ def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pull_back_zca(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    # With R = Sigma^1/2 and W = R^-1:  dW = -W dR W  and  R dR + dR R = dSigma. This Lyapunov equation divides by sums
-    # of square roots of eigenvalues, never by differences, so that coinciding eigenvalues do no harm.
+    # With R = Sigma^1/2 and W = R^-1:  dW = -W dR W  and  R dR + dR R = dSigma. Solving this Lyapunov equation divides
+    # by sums of square roots of eigenvalues, never by differences, so coinciding eigenvalues do no harm.
     root = shrink(symmetric(covariance), eps, w.retry) @ w.matrix
     right = -w.matrix @ symmetric(grad) @ w.matrix
     return _shrink_linear(symmetric(solve_lyapunov(root, right, w.roots, w.vectors)), eps, w.retry)
@@ -196,8 +198,8 @@ register_gradient(solve_lyapunov, _lyapunov_backward, _lyapunov_context)
 
 
 def _pull_back_decomposition(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    # Through U and lambda, each by itself: U^T Ubar is divided by differences of eigenvalues. Where two are close, the
-    # quotients of (i, j) and (j, i) nearly cancel and leave their rounding errors; where two are equal, NaN.
+    # The textbook gradient, through U and lambda separately: U^T Ubar is divided by differences of eigenvalues. If two
+    # are close, the quotients at (i, j) and (j, i) nearly cancel and leave rounding errors; if two are equal, NaN.
     values, vectors = w.roots**2, w.vectors
     if torch.is_grad_enabled():  # as functions of the covariance, to be differentiated again
         values, vectors = torch.linalg.eigh(shrink(symmetric(covariance), eps, w.retry))
@@ -259,7 +261,7 @@ def _pull_back_newton(covariance: Tensor, w: Whitening, grad: Tensor, eps: float
 def _factorise_standardize(covariance: Tensor, eps: float, iterations: int) -> Whitening:
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     retry = covariance.new_zeros(covariance.shape[0])
-    if eps < SMALLEST_EPS:  # a channel without variance is left as it is: it is 0 once it is centred
+    if eps < SMALLEST_EPS:  # a constant channel is not scaled: it is 0 once centred
         nothing = variance <= 0
         variance, retry = torch.where(nothing, 1, variance), torch.where(nothing.any(-1), 1, retry)
     matrix = torch.diag_embed(torch.where(variance.isfinite(), (variance + eps).rsqrt(), torch.nan))
@@ -281,11 +283,11 @@ def _pull_back_none(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, 
     return torch.zeros_like(covariance)
 
 
-KINDS = {
-    "cholesky": Kind(_factorise_cholesky, _pull_back_cholesky),
-    "zca": Kind(_factorise_zca, _pull_back_zca),
-    "zca-decomposition": Kind(_factorise_zca, _pull_back_decomposition),
-    "newton": Kind(_factorise_newton, _pull_back_newton),
-    "standardize": Kind(_factorise_standardize, _pull_back_standardize),
-    "none": Kind(_factorise_none, _pull_back_none),
+FACTORISATIONS = {  # the values of `whitening`
+    "cholesky": Factorisation(_factorise_cholesky, _pull_back_cholesky),
+    "zca": Factorisation(_factorise_zca, _pull_back_zca),
+    "zca-decomposition": Factorisation(_factorise_zca, _pull_back_decomposition),
+    "newton": Factorisation(_factorise_newton, _pull_back_newton),
+    "standardize": Factorisation(_factorise_standardize, _pull_back_standardize),
+    "none": Factorisation(_factorise_none, _pull_back_none),
 }
