@@ -8,19 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
-from wcgan.cli import (
-    MEASURE,
-    CheckpointName,
-    Command,
-    Device,
-    Group,
-    Settings,
-    app,
-    find_source,
-    out,
-    say,
-    split_words,
-)
+from wcgan.cli import MEASURE, CheckpointName, Command, Device, Group, Settings, app, find_source, out, say, split_words
 from wcgan.core.terminal import cells, printable
 
 

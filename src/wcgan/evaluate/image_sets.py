@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from wcgan import data
+from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
-from wcgan.core.randomness import generator_for
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
 from wcgan.evaluate.small_classifier import Classifier

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
-from wcgan.core.randomness import generator_for
 
 SUBSETS, SUBSET_SIZE = 100, 1000  # torch-fidelity's
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from wcgan.core.device import generator_for
 from wcgan.core.files import write_atomically
 from wcgan.core.images import grid, scale_to_show, write_png
-from wcgan.core.randomness import generator_for
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler, load_generator
 
