@@ -9,8 +9,8 @@ from tests.nets.cases import count
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.norm import VARIANTS, Variant
 from wcgan.norm._base import WhiteningLayer
-from wcgan.paper.architectures import ARCHITECTURES
 from wcgan.paper.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
+from wcgan.paper.printed import ARCHITECTURES
 from wcgan.paper.tables import ALIASES, all_names
 from wcgan.runs.config import Config
 from wcgan.runs.folder import new_run, resumed_run

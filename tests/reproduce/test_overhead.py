@@ -9,7 +9,7 @@ import torch
 
 from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
-from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.paper.printed import ARCHITECTURES
 from wcgan.reproduce import timed_iteration as timing
 from wcgan.reproduce.overhead import (
     ITERATIONS,

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from wcgan.core.reading import open_file
 from wcgan.data.cifar_pickle import read_batch
 from wcgan.data.decode import fit
-from wcgan.data.pack import Pack, content_fingerprint
-from wcgan.data.recipe import Chunk, Recipe
+from wcgan.data.pack import Chunk, Pack, Recipe, content_fingerprint
 from wcgan.data.sources import SOURCES, Source
 
 Images = NDArray[np.uint8]  # (N, C, H, W)

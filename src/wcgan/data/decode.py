@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from wcgan.core.reading import open_file
-from wcgan.data.recipe import Chunk
+from wcgan.data.pack import Chunk
 
 T = TypeVar("T")
 _GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wcgan.core.terminal import OnProgress, printable
 from wcgan.data.decode import Shape, decode_all, in_parallel, read_shape
-from wcgan.data.recipe import Chunk, Recipe
+from wcgan.data.pack import Chunk, Recipe
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}

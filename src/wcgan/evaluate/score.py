@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from wcgan._version import __version__
+from wcgan import __version__
 from wcgan.core.processes import Rank
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset

@@ -8,8 +8,8 @@ from typing import Any
 from wcgan.core.config import override
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
-from wcgan.paper.architectures import ARCHITECTURES
 from wcgan.paper.classifier_presets import CLASSIFIERS, classifier_to_name, dataset_to_classifier
+from wcgan.paper.printed import ARCHITECTURES
 from wcgan.paper.tables import ALIASES, TABLES, canonical_name
 from wcgan.runs.config import ClassifyConfig, Config, DataConfig, TrainConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wcgan.paper.printed_tables import PRINTED, QUOTED
+from wcgan.paper.printed import PRINTED, QUOTED
 
 Figure = tuple[float, float | None]
 """A mean, and its standard deviation where the paper gives one."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from wcgan._version import __version__
+from wcgan import __version__
 from wcgan.core.config import config_to_dict
 from wcgan.core.device import Hardware, find_hardware
 from wcgan.core.files import NO_SPACE

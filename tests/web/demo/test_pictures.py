@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from tests.web.demo.cases import sampler, write_run
 
-from wcgan.reproduce.figures import write_grid
+from wcgan.reproduce.measurements import write_grid
 from wcgan.runs.sampler import load_generator
 from wcgan.web.demo.pictures import (
     MOST_IMAGES,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wcgan.core.images import grid, pixels_to_image, scale_to_show
 from wcgan.core.terminal import shown
-from wcgan.reproduce.figures import COLUMNS, classes_to_show, draw_grid
+from wcgan.reproduce.measurements import COLUMNS, classes_to_show, draw_grid
 from wcgan.runs.sampler import Sampler
 
 MOST_IMAGES = 256
