@@ -56,6 +56,8 @@ def _names(option: Any) -> str:
 def _default(option: Any) -> str:
     if option.required:
         return "required"
+    if isinstance(option.show_default, str):  # in words
+        return _cell(option.show_default)
     shown = not option.is_flag and option.default is not None
     return f"`{option.default}`" if shown else ""
 
