@@ -39,7 +39,7 @@ def draw(chance, names, folder):
             ["compare", "--out", folder / "page.html", "--", folder / other[:50].replace("\0", "")],
             ["presets", "--", value],
             ["evaluate", "--images", "2", f"--metrics={value}", "--", other],
-            ["reproduce", "--dry-run", "--", value],
+            ["reproduce", "--dry-run", "--", f"table {value}"],
         ]
     )
 

@@ -63,7 +63,7 @@ def test_requests(tmp_path, attack, cases):
                 assert status < 500, (request, answer[:300])
                 content = answer.partition(b"\r\n\r\n")[2]
                 if b"\r\ncontent-type: image/png\r\n" in answer.lower() and status == 200:
-                    assert content in pictures
+                    assert any(content.startswith(picture) for picture in pictures)  # more requests may follow
                 assert study.key.encode() not in answer
         client = Client(address)
         assert client.get(f"/join/{study.join}").status == 200  # the server is well

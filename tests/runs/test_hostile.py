@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from tests.attack.tally import quick_and_long
 from tests.mutations import mutated
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
@@ -18,7 +19,6 @@ from wcgan.train.gan import train
 from wcgan.train.start import go_on
 
 REFUSED = (ValueError, OSError)  # what the command line turns into one sentence
-QUICK, LONG = 500, 20_000
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def damage(folder, chance):
     return path
 
 
-def attack(stopped, finished, images, folder, seed):
+def load_and_resume(stopped, finished, images, folder, seed):
     """Loads, reports and at times resumes a damaged copy: nothing but a sentence, or what the whole one gives."""
     chance = random.Random(seed)
     run = Run(folder)
@@ -233,12 +233,17 @@ def attack(stopped, finished, images, folder, seed):
     shutil.rmtree(folder)
 
 
-def test_random_damage_is_refused_or_changes_nothing(stopped, finished, images, tmp_path):
-    for seed in range(QUICK):
-        attack(stopped, finished, images, tmp_path / "copy", seed)
+@quick_and_long(500, 1_000)
+def test_damaged_run_folders(stopped, finished, images, tmp_path, attack, cases):
+    attack.limit = 60  # seconds: some of them train to the end
+    for seed in range(cases):
+        with attack.case():
+            load_and_resume(stopped, finished, images, tmp_path / f"copy{seed}", seed)
 
 
 @pytest.mark.slow
-def test_much_more_random_damage_is_refused_or_changes_nothing(stopped, finished, images, tmp_path):
-    for seed in range(QUICK, QUICK + LONG):
-        attack(stopped, finished, images, tmp_path / "copy", seed)
+def test_many_more_damaged_run_folders(stopped, finished, images, tmp_path, attack):
+    attack.limit = 60
+    for seed in range(1_000, 20_000):
+        with attack.case():
+            load_and_resume(stopped, finished, images, tmp_path / f"copy{seed}", seed)

@@ -1,4 +1,4 @@
-"""Decoded images on disk, memory-mapped: written once, atomically, and checked whenever opened.
+"""Packs of decoded images on disk: written once, atomically, then memory-mapped and checked when opened.
 
 A pack is a folder: `images.u8` ((N, C, H, W), row-major), `labels.i64` ((N,), absent without labels) and `pack.json`,
 which holds the shape, the classes, the fingerprint, the broken files, a CRC of each block and one of all this.
@@ -39,12 +39,12 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python na
 
 
 class DamagedPackError(Exception):
-    """A pack whose files do not agree with each other."""
+    """A pack whose files are inconsistent."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """Images and labels, mapped from disk."""
+    """Memory-mapped images and labels."""
 
     images: Tensor
     labels: Tensor | None
@@ -55,7 +55,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What pack.json says."""
+    """The contents of pack.json."""
 
     shape: tuple[int, ...]
     labelled: bool
@@ -67,14 +67,14 @@ class _Contents:
 
 
 def cache_folder() -> Path:
-    """Where packs are kept: `$WCGAN_CACHE`, else `~/.cache/wcgan`."""
+    """The folder of packs and other caches: `$WCGAN_CACHE`, or `~/.cache/wcgan`."""
     return Path(os.environ.get("WCGAN_CACHE") or "~/.cache/wcgan").expanduser().absolute()
 
 
 def content_fingerprint(
     images: "hashlib._Hash", labels: bytes, shape: tuple[int, ...], classes: tuple[str, ...]
 ) -> str:
-    """Names what training sees: equal pixels, labels and classes give equal fingerprints, wherever they came from.
+    """A hash of what training sees: equal pixels, labels and classes give equal fingerprints, whatever the files.
 
     Args:
         images: SHA-256 of the pixels, fed so far.
@@ -89,7 +89,7 @@ def content_fingerprint(
 
 
 def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnProgress | None = None) -> Pack:
-    """The pack of `recipe`: the one on disk if it is whole and its files are unchanged, else a new one.
+    """The pack of a recipe: the one on disk if it is complete and its files are unchanged, or a new one.
 
     Processes that ask for the same pack at once wait for the first of them to write it.
     """
@@ -125,7 +125,7 @@ def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnP
 
 
 def open_pack(home: Path) -> Pack:
-    """Maps a pack.
+    """Memory-map a pack.
 
     Raises:
         FileNotFoundError: if there is none.
@@ -161,7 +161,7 @@ def _open_if_whole(home: Path) -> Pack | None:
 
 
 def _map(path: Path, crcs: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A file as a tensor that shares the page cache; writing to the tensor copies pages and leaves the file alone."""
+    """A file as a tensor that shares the page cache; writing to the tensor does not change the file."""
     size = path.stat().st_size
     if len(crcs) != -(-size // _BLOCK):
         raise ValueError(f"{path.name} has {size} bytes, not the {len(crcs)} blocks it was written with")
@@ -180,7 +180,7 @@ def _map(path: Path, crcs: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 class _CheckedFile:
-    """Writes bytes and the CRC of every block of them."""
+    """Writes bytes, and records the CRC of every block."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.crcs, self._filled = file, [0], 0
@@ -260,7 +260,7 @@ def _new_part(home: Path) -> Path:
 
 
 def _publish(part: Path, home: Path) -> None:
-    """Gives the finished folder its name, in one step; if another process was first with a whole pack, that stays."""
+    """Rename the finished folder atomically; if another process has finished the same pack first, keep that one."""
     while True:
         try:
             os.rename(part, home)

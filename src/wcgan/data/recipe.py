@@ -1,4 +1,4 @@
-"""What a pack is made from: files, and a way to read them as chunks of images of one size."""
+"""A recipe for a pack: its files, and a function that reads them as chunks of images of one size."""
 
 import hashlib
 import json
@@ -26,28 +26,28 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that is known of a dataset before an image of it is decoded."""
+    """Everything known about a dataset before its images are decoded."""
 
     root: Path
     files: Sequence[str]
     """Everything that the pack depends on, relative to `root` or absolute."""
     count: int
-    """Images to read, broken ones included."""
+    """Number of images to read, including broken ones."""
     classes: tuple[str, ...]
-    """Empty where there are no labels."""
+    """Class names; empty without labels."""
     options: tuple[object, ...]
     """Everything else that the pack depends on: split, resolution, channels and so on."""
     chunks: Callable[[], Iterator[Chunk]]
 
 
 def recipe_to_slot(recipe: Recipe) -> str:
-    """A name for the dataset and its options, the same whatever its files hold."""
+    """A name for the dataset and its options, independent of the contents of its files."""
     described = json.dumps([_FORMAT, str(recipe.root.resolve()), recipe.options])
     return hashlib.sha256(described.encode(errors="surrogateescape")).hexdigest()[:12]
 
 
 def recipe_to_key(recipe: Recipe) -> str:
-    """A name for what the files hold now: a pack is used only while this is unchanged.
+    """A name for the current contents of the files: a pack is used only while this is unchanged.
 
     Hashes each file's path, size, modification time and change time. Programs can set the modification time back (an
     archive's does); the change time moves whenever content or name do, and cannot be set. Reading every byte instead

@@ -1,4 +1,4 @@
-"""The paper's three tables of architectures, one entry a row and dataset.
+"""The networks in the paper's three tables of architectures, one entry per row and dataset.
 
 The paper's notation: D_k is a dense layer of k outputs, P_h a reshaping to an h x h grid, R_d a residual block and C_d
 a convolution block of d filters that doubles (U), halves (D) or keeps (S) the side, G the global sum, F flattening.
@@ -11,7 +11,7 @@ _DCGAN_CRITIC_WIDTHS = (64, 128, 256, 512)  # C_64^S-C_128^D-C_128^S-C_256^D-C_2
 
 
 def _acgan(classes: int) -> tuple[GeneratorConfig, DiscriminatorConfig]:
-    """cWC GP + ACGAN, CIFAR."""
+    """cWC GP + ACGAN on CIFAR."""
     return (
         GeneratorConfig(widths=(128,) * 3, normalization="cWC", classes=classes),
         DiscriminatorConfig(widths=(128,) * 4, head="acgan", spectral_norm=False, classes=classes),
@@ -19,7 +19,7 @@ def _acgan(classes: int) -> tuple[GeneratorConfig, DiscriminatorConfig]:
 
 
 def _projection(classes: int) -> tuple[GeneratorConfig, DiscriminatorConfig]:
-    """cWC SN + Proj. Discr., CIFAR."""
+    """cWC SN + Proj. Discr. on CIFAR."""
     return (
         GeneratorConfig(widths=(128,) * 3, normalization="cWC", classes=classes),
         DiscriminatorConfig(widths=(256,) * 4, head="projection", classes=classes),
@@ -27,7 +27,7 @@ def _projection(classes: int) -> tuple[GeneratorConfig, DiscriminatorConfig]:
 
 
 def _mnist() -> tuple[GeneratorConfig, DiscriminatorConfig]:
-    """WC, of MNIST's table: one channel, although the table writes C_3."""
+    """WC in MNIST's table, with one channel, although the table says C_3."""
     return (
         GeneratorConfig(base=7, widths=(256,) * 2, channels=1),
         DiscriminatorConfig(widths=(128,) * 4, channels=1, resolution=28),
@@ -35,7 +35,7 @@ def _mnist() -> tuple[GeneratorConfig, DiscriminatorConfig]:
 
 
 def _conditional_mnist() -> tuple[GeneratorConfig, DiscriminatorConfig]:
-    """cWC, of MNIST's table. The table names no head: projection, as wherever else the paper puts cWC with SN."""
+    """cWC in MNIST's table. The table names no head; everywhere else in the paper, cWC with SN has projection."""
     return (
         GeneratorConfig(base=7, widths=(128,) * 2, normalization="cWC", channels=1, classes=10),
         DiscriminatorConfig(widths=(128,) * 4, head="projection", channels=1, classes=10, resolution=28),
@@ -75,7 +75,7 @@ ARCHITECTURES: dict[str, tuple[GeneratorConfig, DiscriminatorConfig]] = {
             widths=(64, 128, 256, 512, 1024), downsample=3, head="projection", classes=200, resolution=64
         ),
     ),
-    # The table writes cWC and four blocks; the figures and the 6M parameters are those of cWC_sa, and 128 needs five.
+    # The table says cWC and four blocks, but its 6M parameters are those of cWC_sa, and 128x128 needs five blocks.
     "imagenet/cWC_sa SN + Proj. Discr.": (
         GeneratorConfig(widths=(128, 128, 128, 64, 32), normalization="cWC_sa", classes=1000),
         DiscriminatorConfig(

@@ -1,4 +1,4 @@
-"""The runs of a table as they go: a table on the terminal, or a line for every change where there is none."""
+"""Show the state of a table's runs: as a live table on a terminal, or as one line per change elsewhere."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from wcgan.reproduce.plan import PlannedRun
 from wcgan.runs.status import RunStatus
 
 Show = Callable[[PlannedRun, RunStatus, str], None]
-"""Takes a run, its status, and more words on it."""
+"""Takes a run, its status, and details."""
 REFRESHES_PER_SECOND = 2
-# The most telling first: a terminal may be too low for all runs.
+# The most telling first: a terminal may not have room for all runs.
 _ORDER = [
     RunStatus.RUNNING,
     RunStatus.FAILED,
@@ -32,12 +32,12 @@ _ORDER = [
 
 
 @contextmanager
-def board_for(runs: Sequence[PlannedRun], live: bool) -> Iterator[Show]:
-    """Gives a function to call with what is new.
+def display_runs(runs: Sequence[PlannedRun], live: bool) -> Iterator[Show]:
+    """A context that gives a function to call with every change.
 
     Args:
-        runs: all that will be shown.
-        live: whether a terminal gets a table of them; one run after another shows a bar of its own there.
+        runs: all runs to show.
+        live: whether to show a table on a terminal; runs that go one after another show a progress bar instead.
     """
     console = Console(stderr=True)
     if not live or not console.is_terminal:
@@ -60,7 +60,7 @@ def _lines() -> Show:
     def show(run: PlannedRun, state: RunStatus, words: str) -> None:
         if before.get(run.folder) != state:
             before[run.folder] = state
-            if state is RunStatus.FAILED:  # for one reason, perhaps, that all runs share
+            if state is RunStatus.FAILED:  # a reason that several runs share is printed once
                 words = "" if words in said else words
                 said.add(words)
             line = printable(f"{run.name}: {state}{f' ({words})' if words else ''}")

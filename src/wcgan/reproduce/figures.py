@@ -1,4 +1,4 @@
-"""The paper's pictures: a noise a column and a class a row, or a class a row and every noise different."""
+"""Draw the paper's pictures: one class per row, with the same noise in a column or with different noise everywhere."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from wcgan.core.device import generator_for
 from wcgan.core.files import write_atomically
 from wcgan.core.images import grid, scale_to_show, write_png
-from wcgan.core.randomness import generator_for
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler, load_generator
 
 COLUMNS = ROWS = 10
 # Name -> what its picture shows.
 GRIDS = {
-    "fixed-z": "one noise a column, one class a row",
-    "class-rows": "one class a row, every noise different",
+    "fixed-z": "one noise per column, one class per row",
+    "class-rows": "one class per row, every noise different",
 }
 PLAIN = "samples"
-_FEW = 100  # classes of which the paper shows the first ten; of more, ten at random
+_FEW = 100  # up to this many classes, the paper shows the first ten; otherwise ten at random
 
 
 def write_grids(run: Path, folder: Path, checkpoint: str = "last", seed: int = 0, device: str = "auto") -> list[Path]:
-    """Both pictures of a conditional run, or one plain grid of an unconditional one -> the pictures' files.
+    """Draw both pictures of a conditional run, or one plain grid of an unconditional run -> the files.
 
     Args:
         run: the folder of a run.
-        folder: gets `fixed-z.png` and `class-rows.png`, or `samples.png`, each with a text beside it.
+        folder: where to write `fixed-z.png` and `class-rows.png`, or `samples.png`, each with a text beside it.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
         seed: the same seed gives the same pictures.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
@@ -48,16 +48,16 @@ def write_grid(
     truncation: float = 1.0,
     device: str = "auto",
 ) -> Path:
-    """One picture, and beside it a text that says what it shows and which class each row is.
+    """Draw one picture, and write a text file beside it with its caption and the class of each row.
 
     Args:
         run: the folder of a conditional run.
         kind: a key of `GRIDS`.
         file: a `.png`.
-        classes: one a row; None for the first ten, or of more than a hundred for ten that the seed draws.
+        classes: one per row; None for the first ten, or for ten random ones if there are more than a hundred.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
         seed: the same seed gives the same picture.
-        truncation: scales the noise.
+        truncation: factor for the noise.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
 
     Raises:
@@ -83,7 +83,7 @@ def draw_picture(
     truncation: float = 1.0,
     device: str = "auto",
 ) -> Path:
-    """As `write_grid`, and `"samples"` of a run without classes too."""
+    """Like `write_grid`, but also draws `"samples"` of a run without classes."""
     sampler = load_generator(run, checkpoint, device)
     shown = classes_to_show(sampler, classes, seed)
     picture = grid(draw_grid(sampler, kind, shown, seed, truncation), COLUMNS)
@@ -98,7 +98,7 @@ def draw_picture(
 
 
 def classes_to_show(sampler: Sampler, classes: Sequence[int] | None, seed: int) -> list[tuple[int, str]]:
-    """Number and name of each row's class; none of an unconditional generator."""
+    """The number and name of each row's class; empty for an unconditional generator."""
     number = sampler.config.classes
     if not sampler.conditional or number is None:
         return []
