@@ -203,6 +203,7 @@ def test_command_line_page_has_every_command_and_option(site: Path) -> None:
             if parameter.name != "help":
                 assert parameter.opts[-1].lower() in sections[name].lower()
                 assert parameter.help.replace("`", "") in sections[name]
+                assert not isinstance(parameter.show_default, str) or parameter.show_default in sections[name]
 
 
 def runnable_commands(command: Any, name: str) -> dict[str, Any]:
