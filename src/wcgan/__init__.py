@@ -73,4 +73,4 @@ def load(path: str | os.PathLike[str], checkpoint: str = "last", device: str = "
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.load needs the training packages: pip install 'wcgan[train]' ({error})") from error
-    return load_generator(path, checkpoint, device)
+    return load_generator(os.fspath(path), checkpoint, device)

@@ -13,9 +13,8 @@ from tests.reproduce.cases import holders, lines_of, tiny
 from tests.train.cases import different, last_tensors
 
 from wcgan.report.numbers import number
-from wcgan.reproduce.command import reproduce
+from wcgan.reproduce.command import display_runs, reproduce
 from wcgan.reproduce.complete_run import complete_run
-from wcgan.reproduce.display import display_runs
 from wcgan.reproduce.plan import plan_table
 from wcgan.reproduce.ray import _complete_on_worker, _leave_token, connected, import_ray, run_on_cluster
 from wcgan.runs.checkpoint import read_newest

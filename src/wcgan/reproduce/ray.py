@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wcgan.reproduce.complete_run import RunResult, Scorer, complete_run, run_to_summary
-from wcgan.reproduce.display import Show
 from wcgan.reproduce.plan import PlannedRun
 from wcgan.runs.folder import Run
 from wcgan.runs.status import RunStatus
+
+if TYPE_CHECKING:
+    from wcgan.reproduce.command import Show
 
 RETRIES = 5  # for a task whose worker died
 SECONDS_BETWEEN_LOOKS = 1.0
