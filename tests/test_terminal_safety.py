@@ -112,7 +112,7 @@ def written(monkeypatch):
     def console(**options):
         return Console(file=text, force_terminal=True, width=200, color_system=None, **{**options, "stderr": False})
 
-    for module in (terminal, display):
+    for module in (terminal, command):
         monkeypatch.setattr(module, "Console", console)
     return text
 
