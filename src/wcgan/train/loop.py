@@ -65,7 +65,8 @@ class Task:
     images: int
     """Real images in an iteration."""
     look: Callable[[int, bool, Journal], None] | None = None
-    """For the first process after each iteration, told whether it is the last: pictures and the like."""
+    """Called by the first process after each iteration, with the iteration, whether it is the last one, and the journal;
+    writes sample grids and other extras."""
     evaluate: Callable[[], dict[str, Any]] | None = None
     """Scores of what is there; all processes share the work."""
     best: Best | None = None
