@@ -79,7 +79,7 @@ def _digest(content: bytes, facts: dict[str, Any]) -> str:
 
 
 def keep_last(folder: Path, count: int, newest: int) -> None:
-    """Keeps the last `count` checkpoints up to iteration `newest`; deletes older ones and leftovers of killed processes.
+    """Keeps the last `count` checkpoints up to iteration `newest`; deletes older ones and what killed processes left.
 
     Checkpoints past `newest` are damaged ones that a resumed run skipped, so they do not count.
     """
