@@ -65,8 +65,8 @@ class Task:
     images: int
     """Real images in an iteration."""
     look: Callable[[int, bool, Journal], None] | None = None
-    """Writes sample grids and other extras. The first process calls it after each iteration, with the iteration, whether
-    it is the last one, and the journal."""
+    """Writes sample grids and other extras. The first process calls it after each iteration, with the iteration,
+    whether it is the last one, and the journal."""
     evaluate: Callable[[], dict[str, Any]] | None = None
     """Scores of what is there; all processes share the work."""
     best: Best | None = None
