@@ -231,7 +231,7 @@ def test_evaluations_on_the_way_are_an_option_of_training(command, place):
     ("arguments", "parts"),
     [
         (["nowhere"], ["nowhere is neither a run, nor a checkpoint, nor a folder of images, nor a dataset"]),
-        (["photos"], ["what shall photos be compared with", "--reference"]),
+        (["photos"], ["what should photos be compared with", "--reference"]),
         (["empty", "--reference", "photos"], ["empty holds no images"]),
         (["photos", "--reference", "larger"], ["8x8 RGB and those of larger 16x16 RGB", "--resolution"]),
         (["photos", "--reference", "photos", "--metrics", "psnr"], ["takes some of is, fid, kid, pr, got psnr"]),

@@ -117,6 +117,15 @@ def test_installation_page_lists_every_extra() -> None:
     assert listed == [extra for extra in extras if extra not in ("dev", "docs")]
 
 
+def test_contributing_guide_lists_every_target_of_make() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert set(targets) - set(listed) == {"help", "lint", "types", "clean"}  # parts of `test`, or plain
+    assert set(listed) <= set(targets)
+
+
 def test_walks_name_files_and_functions_that_exist() -> None:
     walks = (
         (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Three walks")[2].partition("## Style")[0]
@@ -194,6 +203,7 @@ def test_command_line_page_has_every_command_and_option(site: Path) -> None:
             if parameter.name != "help":
                 assert parameter.opts[-1].lower() in sections[name].lower()
                 assert parameter.help.replace("`", "") in sections[name]
+                assert not isinstance(parameter.show_default, str) or parameter.show_default in sections[name]
 
 
 def runnable_commands(command: Any, name: str) -> dict[str, Any]:

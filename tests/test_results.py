@@ -9,9 +9,8 @@ import pytest
 from tests.benchmarks.scripts import load_script
 from tests.test_documents import anchors, without_code
 
-from wcgan.report import write_table
 from wcgan.reproduce.command import rebuild
-from wcgan.reproduce.plan import EXPERIMENTS
+from wcgan.reproduce.experiments import EXPERIMENTS
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = [key for key in EXPERIMENTS if (RESULTS / key).is_dir()]
@@ -44,7 +43,7 @@ def test_there_are_some():
 
 @pytest.mark.parametrize("key", TABLES)
 def test_a_committed_table_is_that_of_its_runs(key, copy):
-    rebuild(copy, key, write_table)
+    rebuild(copy, key)
     compare(copy / key, RESULTS / key)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.data.cases import random_images, save
 
 from wcgan.core import terminal
-from wcgan.reproduce import display
+from wcgan.reproduce import command
 from wcgan.reproduce.plan import plan_table
 from wcgan.runs.sampler import shipped
 
@@ -112,7 +112,7 @@ def written(monkeypatch):
     def console(**options):
         return Console(file=text, force_terminal=True, width=200, color_system=None, **{**options, "stderr": False})
 
-    for module in (terminal, display):
+    for module in (terminal, command):
         monkeypatch.setattr(module, "Console", console)
     return text
 
@@ -128,7 +128,7 @@ def test_bars_and_boards_take_any_name(written, tmp_path):
             bar.say(f"about {name}")
             bar.show({f"loss/{name}": 1.0})
             bar.advance(1)
-        with display.board_for(plan.runs, live=True) as show:
+        with command.display_runs(plan.runs, live=True) as show:
             show(plan.runs[0], "failed", f"because of {name}")
         text = written.getvalue()
         assert "owned\x07" not in text
@@ -143,7 +143,7 @@ def test_lines_in_place_of_bars_take_any_name(capsys, tmp_path, monkeypatch):
     for name in HOSTILE:
         with terminal.progress_bars() as report:
             report(name, 1, 2)
-        with display.board_for(plan.runs, live=True) as show:
+        with command.display_runs(plan.runs, live=True) as show:
             show(plan.runs[0], "failed" if name == MARKUP else name, name)
         with terminal.progress_for(10, visible=True) as lines:
             lines.say(name)

@@ -26,7 +26,13 @@ from wcgan.functional import covariance_to_whitening
 from wcgan.functional._factorisations import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
-from wcgan.reproduce.timed_iteration import Spoken, Step, iteration_config, keep_compiled_networks, synthetic_data
+from wcgan.reproduce.timed_iteration import (
+    PrintedProgress,
+    Step,
+    iteration_config,
+    keep_compiled_networks,
+    synthetic_data,
+)
 from wcgan.train import graph
 from wcgan.train.gan import batches_of, build_players, compile_players, make_step
 
@@ -146,8 +152,8 @@ def make_iteration(variant: Variant, bench: Bench) -> Step:
     if variant.autodiff:
         use_autodiff(players, config.train)
     batches = batches_of(config, synthetic_data(config), hardware.device, Rank())
-    compile_players(players, config, hardware, Spoken(print))
-    step = make_step(players, batches, config, hardware, Spoken(print))
+    compile_players(players, config, hardware, PrintedProgress(print))
+    step = make_step(players, batches, config, hardware, PrintedProgress(print))
     for number in range(graph.WARM_UP + 2):
         step(number)
     return step

@@ -35,8 +35,8 @@ def _section(name: str, command: Any) -> Iterator[str]:
     words += [f"{each.opts[-1]} {each.name.upper()}" for each in options if each.required]
     yield f"\n## `{name}`\n\n{command.help}\n\n```text\n{' '.join([name, *words, '[OPTIONS]'])}\n```\n"
     if arguments:
-        yield "| argument | what it is |\n|---|---|"
-        yield from (f"| `{each.name.upper()}` | {_cell(each.help)} |" for each in arguments)
+        yield "| argument | default | what it is |\n|---|---|---|"
+        yield from (f"| `{each.name.upper()}` | {_default(each)} | {_cell(each.help)} |" for each in arguments)
         yield ""
     if options:
         yield "| option | default | what it does |\n|---|---|---|"
@@ -53,11 +53,13 @@ def _names(option: Any) -> str:
     return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
 
 
-def _default(option: Any) -> str:
-    if option.required:
+def _default(parameter: Any) -> str:
+    if parameter.required:
         return "required"
-    shown = not option.is_flag and option.default is not None
-    return f"`{option.default}`" if shown else ""
+    if isinstance(parameter.show_default, str):  # in words
+        return _cell(parameter.show_default)
+    shown = parameter.default not in (None, "") and not getattr(parameter, "is_flag", False)
+    return f"`{parameter.default}`" if shown else ""
 
 
 def _cell(text: str | None) -> str:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from wcgan.core.processes import Rank
-from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.paper.printed import ARCHITECTURES
 from wcgan.reproduce import timed_iteration as timing
 from wcgan.reproduce.timed_iteration import iteration_config
 

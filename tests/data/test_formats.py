@@ -20,7 +20,7 @@ from tests.data.cases import (
 )
 
 from wcgan.data import load
-from wcgan.data.formats import read_cifar_pickle, read_idx
+from wcgan.data.arrays import read_cifar_pickle, read_idx
 
 
 def assert_holds(dataset, images, labels) -> None:

@@ -28,8 +28,8 @@ from tests.data.cases import (
 from tests.mutations import mutated
 
 from wcgan.data import load
+from wcgan.data.arrays import read_cifar_binary, read_cifar_pickle, read_mnist, read_stl10
 from wcgan.data.decode import MOST_PIXELS
-from wcgan.data.formats import read_cifar_binary, read_cifar_pickle, read_mnist, read_stl10
 
 counts = quick_and_long(250, 8_000)
 fewer = quick_and_long(125, 1_500)  # those that take long

@@ -15,8 +15,9 @@ import pytest
 from tests.data.cases import cycling_labels, random_images, save, write_imagenet, write_mnist, write_tiny_imagenet
 from tests.mutations import mutated
 
-from wcgan.data import formats, load
-from wcgan.data.formats import read_cifar_pickle, read_idx
+from wcgan.data import arrays as formats
+from wcgan.data import load
+from wcgan.data.arrays import read_cifar_pickle, read_idx
 
 LABELS = b"U\x06labels](K\x01e"
 

@@ -17,7 +17,7 @@ from tests.data.cases import random_images, save
 
 from wcgan.data import decode, load, pack
 from wcgan.data.folder import folder_to_recipe
-from wcgan.data.recipe import recipe_to_key
+from wcgan.data.pack import recipe_to_key
 
 EVEN_THEN_ODD = [*range(0, 12, 2), *range(1, 12, 2)]  # the order of the folder's images
 

@@ -10,7 +10,7 @@ from tests.evaluate.cases import pictures, random_weights, write_pictures
 from tests.train.test_start import TINY
 
 from wcgan.evaluate.command import EvaluationConfig, evaluate, path_to_checkpoint
-from wcgan.evaluate.image_sets import load_set, name_to_parts
+from wcgan.evaluate.image_sets import load_image_set, name_to_parts
 from wcgan.paper.presets import configure
 from wcgan.runs.sampler import shipped
 from wcgan.train.start import start
@@ -101,7 +101,7 @@ def test_what_lies_in_the_folder_comes_before_the_generator_of_that_name(monkeyp
 
 
 def test_a_folder_is_scored_by_the_classifier_of_the_reference_set(tmp_path):
-    generated = write_pictures(tmp_path / "digits-like", load_set("digits:train", "test").images[:40])
+    generated = write_pictures(tmp_path / "digits-like", load_image_set("digits:train", "test").images[:40])
     found = scores_of(generated, "digits:test", **CLASSIFIER, images=40)
     assert found.scores["protocol"]["classifier"]["trained_on"] == "digits train"
     assert 0 < found.scores[FID] < 10
@@ -129,8 +129,8 @@ def test_the_reference_of_tiny_imagenet_is_its_test_set_or_its_validation_set(mo
     monkeypatch.setattr("wcgan.data.load", lambda name, split, *rest, **options: asked.append((name, split)))
     for reference in (None, "test"):
         config = configure("tiny-imagenet/cWC_sa", settings=[f"data.reference={reference or 'null'}"])
-        load_set(config.data.reference_name, "test")
-    load_set("tiny-imagenet", "train")
+        load_image_set(config.data.reference_name, "test")
+    load_image_set("tiny-imagenet", "train")
     assert [split for _, split in asked] == ["unlabeled", "test", "train"]
 
 
@@ -138,7 +138,7 @@ def test_the_reference_of_stl10_is_its_unlabeled_split(monkeypatch):
     asked = []
     monkeypatch.setattr("wcgan.data.load", lambda name, split, *rest, **options: asked.append((name, split)))
     for name in ("stl10", "stl10:test", "cifar10"):
-        load_set(name, "test")
+        load_image_set(name, "test")
     assert asked == [("stl10", "unlabeled"), ("stl10", "test"), ("cifar10", "test")]
 
 
@@ -189,7 +189,7 @@ def test_targets_that_are_nothing_to_score_are_refused(tmp_path, run, weights):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty holds no images"):
         scores_of(tmp_path / "empty", "digits:test", inception_weights=weights)
-    with pytest.raises(ValueError, match=r"what shall .* be compared with"):
+    with pytest.raises(ValueError, match=r"what should .* be compared with"):
         scores_of(tmp_path / "empty", inception_weights=weights)
     shutil.copy(run / "checkpoints" / "0000003.safetensors", tmp_path / "alone.safetensors")
     with pytest.raises(ValueError, match=r"alone\.safetensors is not a checkpoint of a run"):

@@ -9,7 +9,7 @@ import torch
 from tests.nets.cases import KINDS, VARIANTS, labels_for, make_generator, make_noise, randomize
 from torch import nn
 
-from wcgan.core.randomness import generator_for
+from wcgan.core.device import generator_for
 from wcgan.evaluate.conditioning import (
     NOISES,
     RESOLUTION,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wcgan.evaluate.protocol import PROTOCOLS, find_protocol, protocol_to_plan
+from wcgan.evaluate.protocol import PROTOCOLS, facts_to_name, find_protocol, protocol_to_plan
 
 COUNTS = {
     # real images' split, real, generated, sets of the Inception Score, images in all of them
@@ -48,14 +48,36 @@ def test_a_name_speaks_only_of_what_is_measured():
     assert protocol_to_plan(*arguments, metrics=("is",)).name == "all, 10 sets of 4"
 
 
+def recorded(plan):
+    counts = {"reference": {"images": plan.reference}, "generated": plan.generated}
+    return {"name": plan.name, **counts, "splits": plan.sets, "scored_by_IS": plan.scored}
+
+
+def test_a_recorded_score_is_named_by_the_counts_that_concern_it():
+    facts = recorded(protocol_to_plan(PROTOCOLS["all"], 30, 40))
+    assert facts["name"] == "all, 40 generated against 30, 10 sets of 4"
+    assert [facts_to_name(score, facts) for score in ("FID", "KID(classifier)")] == ["all, 40 generated against 30"] * 2
+    assert [facts_to_name(score, facts) for score in ("IS", "is", "IS(classifier)")] == ["all, 10 sets of 4"] * 3
+    assert facts_to_name("FID", recorded(protocol_to_plan(PROTOCOLS["paper-5k"], 10_000))) == "paper-5k"
+
+
+@pytest.mark.parametrize("facts", [{}, {"splits": 0, "scored_by_IS": 10}, {"splits": "10", "scored_by_IS": 5}])
+def test_a_record_without_its_counts_keeps_its_name(facts):
+    assert facts_to_name("IS", {"name": "paper-10k, 3 sets of 5", **facts}) == "paper-10k, 3 sets of 5"
+    assert facts_to_name("error", {"name": "test split", **facts}) == "test split"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("paper-10k", 9_999), "'paper-10k' needs 10,000 real images and there are 9,999.*say --images N"),
-        (("paper-10k", 10_000, 9_999, None, ("fid",)), "needs 10,000 images to score and there are 9,999.*'all'"),
+        (("paper-10k", 9_999), "'paper-10k' needs 10,000 real images and there are 9,999.*or --images N"),
+        (
+            ("paper-10k", 10_000, 9_999, None, ("fid",)),
+            "needs 10,000 images to score and there are 9,999.*protocol all",
+        ),
         (("paper-5k", 10_000, 5_000), "needs 50,000 images to score and there are 5,000"),
         (("paper-5k", 10_000, 50, 60), "needs 60 images to score and there are 50"),
-        (("all", 10), "a generator has no end of images for the protocol 'all': say --images N"),
+        (("all", 10), "the protocol 'all' has no number of images for a generator: give --images N"),
         (("all", 1, 20), "needs 2 real images and there are 1"),
         (("all", 10, 1), "needs 2 images to score and there are 1"),
         (("all", 10, 20, 9), "--images must be at least 10, got 9"),

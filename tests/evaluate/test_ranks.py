@@ -1,5 +1,7 @@
 """Processes that share an evaluation give the figures of one process alone."""
 
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,7 +10,6 @@ from tests.evaluate.cases import Replay, plan, stripes
 
 from wcgan.core.processes import Rank
 from wcgan.evaluate.precision_recall import precision_recall
-from wcgan.evaluate.precision_recall import precision_recall as neighbourhoods
 from wcgan.evaluate.protocol import METRICS
 from wcgan.evaluate.score import evaluate_generator
 from wcgan.evaluate.small_classifier import ClassifierSettings
@@ -22,7 +23,7 @@ NAMES = tuple(f"{kind}(classifier)" for kind in KINDS)
 
 
 def measure(rank, cache):
-    neighbourhoods.CHUNK = 50  # so that each process has some of them
+    sys.modules[precision_recall.__module__].CHUNK = 50  # so that each process has some of them
     settings = ClassifierSettings(width=4, epochs=2, batch=8)
     classifier = load_small_classifier(stripes(), None, settings, device="cpu", cache=cache)
     scores = evaluate_generator(

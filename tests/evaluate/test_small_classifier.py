@@ -147,5 +147,5 @@ def test_a_setting_out_of_range_is_refused_by_name(field, value):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(quick):
-    with pytest.raises(ValueError, match="asks for a GPU and none is to be found"):
+    with pytest.raises(ValueError, match="there is no GPU cuda"):
         train_small_classifier(stripes(), settings=quick, device="cuda")

@@ -9,7 +9,7 @@ from torch import nn
 
 import wcgan
 from wcgan.export import make_servable, write_onnx, write_program
-from wcgan.export.servable import check_exact
+from wcgan.export.programs import check_exact
 from wcgan.norm import FoldedMap
 
 

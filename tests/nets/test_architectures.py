@@ -14,7 +14,7 @@ from torch import nn
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.nets.blocks import DownBlock, UpBlock
 from wcgan.norm._base import WhiteningLayer
-from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.paper.printed import ARCHITECTURES
 
 CRITIC = "R_128^D-R_128^D-R_128^S-R_128^S-G-D_1"
 WIDE_CRITIC = "R_256^D-R_256^D-R_256^S-R_256^S-G-D_1"

@@ -9,7 +9,7 @@ from tests.nets.cases import CONDITIONAL, VARIANTS
 
 import wcgan.nets
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
-from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.paper.printed import ARCHITECTURES
 
 # field, what is wrong with it, other fields, what must be said of it
 BAD_GENERATORS = [

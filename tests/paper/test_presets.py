@@ -1,4 +1,4 @@
-"""Presets: the digits, and every row of the paper with its protocol."""
+"""Presets: the digits, and every row of the paper with its networks and training."""
 
 from dataclasses import replace
 
@@ -9,9 +9,11 @@ from tests.nets.cases import count
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.norm import VARIANTS, Variant
 from wcgan.norm._base import WhiteningLayer
-from wcgan.paper.architectures import ARCHITECTURES
 from wcgan.paper.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
+from wcgan.paper.printed import ARCHITECTURES
+from wcgan.paper.tables import ALIASES, all_names
 from wcgan.runs.config import Config
+from wcgan.runs.folder import new_run, resumed_run
 from wcgan.train.gan import learning_rate
 
 HINGE, WGAN = ("hinge", 0.0), ("wasserstein", 10.0)
@@ -19,11 +21,11 @@ RESNET, DCGAN = (5, 64, 128), (1, 64, 64)
 LINEAR, CONSTANT, DROP = (2e-4, "linear", None), (2e-4, "constant", None), (2e-4, "linear", 30_000)
 UNIT_ROWS = {"normalize_assignment": True, "class_bias": False}
 CIFAR = ("cifar10", "cifar100")
-WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC", "WC")
-CWC_ABLATION = ("cBN", "c-std-C", "c-std-C_sa", "cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa")
+WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC")
+CWC_ABLATION = ("cBN", "c-std-C", "c-std-C_sa", "cWC-cls-only", "cWC_sa-cls-only", "cWC-diag")
 # From the paper's appendix on implementation details, row by row: iterations,
 # (discriminator updates, their batch, the generator's batch), (learning rate, schedule, its drop), (loss, penalty).
-PROTOCOLS = {
+TRAINING = {
     **{f"cifar10/{row}GP + ResNet": (100_000, RESNET, LINEAR, WGAN) for row in ("", "WC ")},
     **{f"cifar10/{row}SN + DCGAN": (100_000, DCGAN, LINEAR, HINGE) for row in ("", "WC ")},
     **{f"cifar10/{row}SN + ResNet": (50_000, RESNET, LINEAR, HINGE) for row in ("", "WC ")},
@@ -38,9 +40,9 @@ PROTOCOLS = {
     "cifar10/cWC SN + Proj. Discr. drop": (31_000, RESNET, DROP, HINGE),
     **{f"{d}/cWC SN + Proj. Discr. wide": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR},
     **{f"{d}/{row}": (50_000, RESNET, LINEAR, HINGE) for d in CIFAR for row in CWC_ABLATION},
-    **{f"cifar10/cWC{row}": (50_000, RESNET, DROP, HINGE) for row in ("", " SN + Proj. Discr.")},
+    "cifar10/cWC SN + Proj. Discr.": (50_000, RESNET, DROP, HINGE),
     "tiny-imagenet/cWC SN + Proj. Discr.": (100_000, RESNET, LINEAR, HINGE),
-    **{f"tiny-imagenet/{row}": (100_000, RESNET, LINEAR, HINGE) for row in ("cBN", "cWC", "cWC_sa")},
+    **{f"tiny-imagenet/{row}": (100_000, RESNET, LINEAR, HINGE) for row in ("cBN", "cWC_sa")},
     "imagenet/SN + Proj. Discr.": (450_000, RESNET, LINEAR, HINGE),
     "imagenet/cWC_sa SN + Proj. Discr.": (450_000, RESNET, (5e-4, "linear", None), HINGE),
     **{f"mnist/{row}": (5_000, RESNET, CONSTANT, HINGE) for row in ("BN", "WC", "cBN", "cWC")},
@@ -59,14 +61,14 @@ SHARED = {
     **{f"{d}/cWC_sa SN + Proj. Discr.": (f"{d}/cWC SN + Proj. Discr.", "cWC_sa") for d in CIFAR},
     "cifar10/cWC SN + Proj. Discr. drop": ("cifar10/cWC SN + Proj. Discr.", "cWC"),
     **{f"{d}/{row}": (f"{d}/cWC SN + Proj. Discr.", row) for d in CIFAR for row in CWC_ABLATION},
-    **{f"tiny-imagenet/{row}": ("tiny-imagenet/cWC SN + Proj. Discr.", row) for row in ("cBN", "cWC", "cWC_sa")},
+    **{f"tiny-imagenet/{row}": ("tiny-imagenet/cWC SN + Proj. Discr.", row) for row in ("cBN", "cWC_sa")},
     **{f"{d}/{c}BN": (f"{d}/{c}WC", f"{c}BN") for d in ("mnist", "fashion-mnist") for c in ("", "c")},
 }
 LAST = {
     "cBN": "BN",
     **dict.fromkeys(("c-std-C", "c-std-C_sa"), "std-C"),
     **dict.fromkeys(("cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa"), "WC"),
-    **{name: name for name in ("BN", *WC_ABLATION, "DBN", "IterNorm")},
+    **{name: name for name in ("BN", *WC_ABLATION, "WC", "DBN", "IterNorm")},
 }
 
 
@@ -87,21 +89,43 @@ def embedding_of(config):
     return "uniform" if config.discriminator.head == "projection" else "glorot"
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_conditional_presets_follow_the_authors_code_where_the_paper_is_silent(name):
-    config = preset(name)
-    conditional = config.generator.normalization.startswith("c")
-    assert config.train.generated_labels == ("real" if conditional else "uniform")
-    assert config.generator.options == options_of(config)
-    assert config.discriminator.embedding_init == embedding_of(config)
+@pytest.fixture(scope="module")
+def configs():
+    return {name: preset(name) for name in PRESETS}
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_a_config_with_its_name(name):
-    config = preset(name)
-    assert isinstance(config, Config)
-    assert config.preset == name
-    assert config.data.name == name.partition("/")[0]
+def test_conditional_presets_follow_the_authors_code_where_the_paper_is_silent(configs):
+    for name, config in configs.items():
+        conditional = config.generator.normalization.startswith("c")
+        assert config.train.generated_labels == ("real" if conditional else "uniform"), name
+        assert config.generator.options == options_of(config), name
+        assert config.discriminator.embedding_init == embedding_of(config), name
+
+
+def test_every_preset_is_a_config_with_its_name(configs):
+    assert [name for name, config in configs.items() if config.preset != name] == []
+    assert [name for name, config in configs.items() if config.data.name != name.partition("/")[0]] == []
+
+
+def test_no_two_presets_are_the_same_run(configs):
+    for name, config in configs.items():
+        assert [n for n, other in configs.items() if replace(other, preset=name) == config] == [name]
+
+
+def test_an_alias_is_its_preset_and_a_preset_is_no_alias(configs):
+    assert {alias: preset(alias) for alias in ALIASES} == {alias: configs[name] for alias, name in ALIASES.items()}
+    assert set(ALIASES) & set(PRESETS) == set()
+    assert configure("cifar10/WC", settings=["train.seed=3"]).preset == "cifar10/WC SN + ResNet"
+    assert all_names("cifar10/WC") == all_names("cifar10/WC SN + ResNet") == ("cifar10/WC SN + ResNet", "cifar10/WC")
+
+
+def test_a_run_begun_under_either_name_goes_on_under_the_other(tmp_path):
+    config = preset("cifar10/WC")
+    begun = replace(config, preset="cifar10/WC")  # as such a run was recorded before the two names were one
+    new_run(tmp_path / "run", begun)
+    assert resumed_run(tmp_path / "run", config)[1] == begun
+    with pytest.raises(ValueError, match=r"was begun with another config .*seed"):
+        resumed_run(tmp_path / "run", replace(config, train=replace(config.train, seed=1)))
 
 
 @pytest.mark.parametrize("data", CIFAR)
@@ -114,7 +138,7 @@ def test_wide_is_cwc_with_the_published_frameworks_ratio_of_filters(data):
 
 
 def test_there_is_a_protocol_for_every_row():
-    assert set(PRESETS) == set(PROTOCOLS) | set(DIGITS) | set(DECOMPOSITION)
+    assert set(PRESETS) == set(TRAINING) | set(DIGITS) | set(DECOMPOSITION)
 
 
 @pytest.mark.parametrize("name", DECOMPOSITION)
@@ -125,37 +149,28 @@ def test_zca_through_its_decomposition_differs_in_nothing_but_the_gradient(name)
     assert replace(config, generator=replace(config.generator, options={}), preset=other.preset) == other
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_row_is_trained_as_the_paper_says(name):
-    train = preset(name).train
-    iterations, updates, rate, loss = PROTOCOLS[name]
-    assert train.iterations == iterations
-    assert (train.critic_steps, train.batch, train.generator_batch) == updates
-    assert (train.learning_rate, train.schedule, train.drop_at) == rate
-    assert (train.loss, train.gradient_penalty) == loss
+def test_a_row_is_trained_as_the_paper_says(configs):
+    for name, expected in TRAINING.items():
+        train = configs[name].train
+        updates = (train.critic_steps, train.batch, train.generator_batch)
+        rate = (train.learning_rate, train.schedule, train.drop_at)
+        assert (train.iterations, updates, rate, (train.loss, train.gradient_penalty)) == expected, name
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_every_row_has_the_papers_adam_class_weights_and_no_average(name):
-    train = preset(name).train
-    assert (train.beta1, train.beta2) == (0.0, 0.9)
-    assert (train.class_weight_discriminator, train.class_weight_generator) == (1.0, 0.1)
-    assert train.ema == 0
+def test_every_row_has_the_papers_adam_class_weights_and_no_average(configs):
+    for name in TRAINING:
+        train = configs[name].train
+        assert (train.beta1, train.beta2) == (0.0, 0.9), name
+        assert (train.class_weight_discriminator, train.class_weight_generator) == (1.0, 0.1), name
+        assert train.ema == 0, name
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_row_has_the_networks_of_its_table(name):
-    config, (generator, discriminator) = preset(name), ARCHITECTURES[name]
-    assert config.generator == replace(generator, options=options_of(config))
-    assert config.discriminator == replace(discriminator, embedding_init=embedding_of(config))
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_a_row_with_another_normalisation_differs_in_nothing_else(name):
-    architecture, normalization = SHARED[name]
-    config, (generator, discriminator) = preset(name), ARCHITECTURES[architecture]
-    assert config.generator == replace(generator, normalization=normalization, options=options_of(config))
-    assert config.discriminator == replace(discriminator, embedding_init=embedding_of(config))
+def test_a_row_has_the_networks_of_its_table_or_of_the_row_it_shares_them_with(configs):
+    rows = {name: (name, generator.normalization) for name, (generator, _) in ARCHITECTURES.items()}
+    for name, (architecture, normalization) in (rows | SHARED).items():
+        config, (generator, discriminator) = configs[name], ARCHITECTURES[architecture]
+        assert config.generator == replace(generator, normalization=normalization, options=options_of(config)), name
+        assert config.discriminator == replace(discriminator, embedding_init=embedding_of(config)), name
 
 
 @pytest.mark.parametrize("dataset", CIFAR)
@@ -184,41 +199,31 @@ def test_imagenets_baseline_has_a_generator_of_its_own_and_the_same_discriminato
     assert count(generator) == 41_996_931
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("cifar10/WC", "cifar10/WC SN + ResNet"),
-        *((f"{dataset}/{row}", f"{dataset}/{row} SN + Proj. Discr.") for dataset in CIFAR for row in ("cWC", "cWC_sa")),
-        ("tiny-imagenet/cWC", "tiny-imagenet/cWC SN + Proj. Discr."),
-    ],
-)
-def test_a_run_that_has_two_names_is_one_config(name, other):
-    assert replace(preset(name), preset=None) == replace(preset(other), preset=None)
+def test_networks_have_the_normalisation_of_their_row_and_its_partner_at_the_end(configs):
+    for name, config in configs.items():
+        with torch.device("meta"):
+            generator = build_generator(config.generator)
+        variants = [parts(layer) for layer in generator.modules() if isinstance(layer, WhiteningLayer)]
+        inner, last = (
+            replace(VARIANTS[variant], group_size=None)
+            for variant in (config.generator.normalization, LAST[config.generator.normalization])
+        )
+        per_block = 2 if config.generator.kind == "resnet" else 1
+        assert variants == [inner] * per_block * len(config.generator.widths) + [last], name
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_networks_have_the_normalisation_of_their_row_and_its_partner_at_the_end(name):
-    config = preset(name)
-    with torch.device("meta"):  # spectral normalisation, which has no parameters, takes long to set up there
-        generator = build_generator(config.generator)
-        discriminator = build_discriminator(replace(config.discriminator, spectral_norm=False))
-    assert count(generator) > 0
-    assert count(discriminator) > 0
-    layers = [m for m in generator.modules() if isinstance(m, WhiteningLayer)]
-    variants = [parts(layer) for layer in layers]
-    inner, last = (
-        replace(VARIANTS[name], group_size=None)
-        for name in (config.generator.normalization, LAST[config.generator.normalization])
-    )
-    per_block = 2 if config.generator.kind == "resnet" else 1
-    assert variants == [inner] * per_block * len(config.generator.widths) + [last]
+def test_every_discriminator_can_be_built_and_sees_images_of_the_generators_size(configs):
+    for name in {**dict.fromkeys(ARCHITECTURES), "imagenet/SN + Proj. Discr.": None, DEFAULT: None}:
+        config = configs[name]
+        assert config.generator.resolution == config.discriminator.resolution, name
+        with torch.device("meta"):  # spectral normalisation, which has no parameters, takes long to set up there
+            assert count(build_discriminator(replace(config.discriminator, spectral_norm=False))) > 0, name
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_spectral_norm_goes_with_hinge_and_a_penalty_with_wasserstein(name):
-    config = preset(name)
-    assert config.discriminator.spectral_norm == (config.train.loss == "hinge")
-    assert (config.train.gradient_penalty > 0) == (config.train.loss == "wasserstein")
+def test_spectral_norm_goes_with_hinge_and_a_penalty_with_wasserstein(configs):
+    for name, config in configs.items():
+        assert config.discriminator.spectral_norm == (config.train.loss == "hinge"), name
+        assert (config.train.gradient_penalty > 0) == (config.train.loss == "wasserstein"), name
 
 
 def test_the_state_of_the_art_row_differs_in_nothing_but_its_schedule():
@@ -230,29 +235,25 @@ def test_the_state_of_the_art_row_differs_in_nothing_but_its_schedule():
     assert replace(config, train=same, preset=other.preset) == other
 
 
-@pytest.mark.parametrize("name", DIGITS)
-def test_presets_of_the_digits_differ_in_nothing_but_the_normalisation_and_what_it_needs_of_classes(name):
-    config, other = preset(name), preset("digits/cWC")
-    variant = name.partition("/")[2]
-    assert config.generator.normalization == variant
-    head, classes = ("projection", 10) if VARIANTS[variant].conditional else ("plain", None)
-    assert (config.discriminator.head, config.discriminator.classes, config.generator.classes) == (
-        head,
-        classes,
-        classes,
-    )
-    generator = replace(config.generator, normalization="cWC", classes=10, options={})
-    discriminator = replace(config.discriminator, head="projection", classes=10, embedding_init="uniform")
-    train = replace(config.train, generated_labels="real")
-    assert Config(config.data, generator, discriminator, train, other.preset) == other
+def test_presets_of_the_digits_differ_in_nothing_but_the_normalisation_and_what_it_needs_of_classes(configs):
+    for variant in VARIANTS:
+        config, other = configs[f"digits/{variant}"], configs["digits/cWC"]
+        head, classes = ("projection", 10) if VARIANTS[variant].conditional else ("plain", None)
+        assert config.generator.normalization == variant
+        assert (config.discriminator.head, config.discriminator.classes) == (head, classes), variant
+        assert config.generator.classes == classes, variant
+        generator = replace(config.generator, normalization="cWC", classes=10, options={})
+        discriminator = replace(config.discriminator, head="projection", classes=10, embedding_init="uniform")
+        train = replace(config.train, generated_labels="real")
+        assert Config(config.data, generator, discriminator, train, other.preset) == other, variant
 
 
-@pytest.mark.parametrize("name", DIGITS)
-def test_networks_of_the_digits_are_small_enough_for_a_laptop(name):
-    config = preset(name)
-    networks = build_generator(config.generator), build_discriminator(config.discriminator)
-    assert sum(map(count, networks)) < 300_000
-    assert config.generator.resolution == 16
+def test_networks_of_the_digits_are_small_enough_for_a_laptop(configs):
+    for name in DIGITS:
+        config = configs[name]
+        networks = build_generator(config.generator), build_discriminator(config.discriminator)
+        assert sum(map(count, networks)) < 300_000, name
+        assert config.generator.resolution == 16, name
 
 
 def test_the_default_is_a_preset():

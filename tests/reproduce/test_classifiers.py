@@ -7,15 +7,20 @@ import pytest
 from tests.reproduce.cases import TINY_CLASSIFIER, everything, lines_of
 
 from wcgan.paper.presets import classifier_preset, configure_classifier
-from wcgan.report import write_table
 from wcgan.reproduce.command import rebuild, reproduce
-from wcgan.reproduce.complete_run import Looker, finish_run, missing_figures, run_to_standing
-from wcgan.reproduce.estimate_cost import Burst, estimate, estimates_to_lines, measure_classifier, runs_to_estimate
+from wcgan.reproduce.complete_run import Scorer, complete_run, missing_figures, run_to_summary
+from wcgan.reproduce.estimate_cost import (
+    UnitCosts,
+    estimate_cost,
+    estimates_to_lines,
+    measure_classifier_costs,
+    runs_to_estimate,
+)
 from wcgan.reproduce.measurements import make_grids
 from wcgan.reproduce.plan import plan_table, shorten
 from wcgan.train.start_classifier import start_classifiers
 
-LOOKER = Looker("classifier")
+SCORER = Scorer("classifier")
 
 
 @pytest.fixture
@@ -50,14 +55,14 @@ def test_drops_that_fall_together_are_one():
 def test_a_run_is_done_when_its_last_iteration_has_an_error(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     line = {"kind": "evaluation", "iteration": 6, "error": 7.0, "protocol": {"name": "test split"}}
-    assert missing_figures(run, LOOKER, []) == {"test split": ("error",)}
-    assert missing_figures(run, LOOKER, [{**line, "iteration": 3}]) == {"test split": ("error",)}
-    assert missing_figures(run, LOOKER, [line]) == {}
+    assert missing_figures(run, SCORER, []) == {"test split": ("error",)}
+    assert missing_figures(run, SCORER, [{**line, "iteration": 3}]) == {"test split": ("error",)}
+    assert missing_figures(run, SCORER, [line]) == {}
 
 
 def test_a_table_is_made_skipped_when_done_and_rebuilt(plan, tmp_path):
     rows = ("cifar10/ResNet-32 BN", "cifar10/ResNet-32 WC")
-    result = reproduce(plan(*rows, seeds=2), write_table)
+    result = reproduce(plan(*rows, seeds=2))
     assert (result.exit_code, result.problems) == (0, ())
     folder = tmp_path / "out" / "classification"
     with result.files["csv"].open(newline="") as file:
@@ -71,11 +76,11 @@ def test_a_table_is_made_skipped_when_done_and_rebuilt(plan, tmp_path):
 
     runs = [path for path in folder.iterdir() if path.is_dir()]
     before = [everything(run) for run in runs]
-    assert reproduce(plan(*rows, seeds=2), write_table).exit_code == 0
+    assert reproduce(plan(*rows, seeds=2)).exit_code == 0
     assert [everything(run) for run in runs] == before
     kept = result.files["html"].read_text()
     result.files["html"].unlink()
-    assert rebuild(tmp_path / "out", "table8", write_table, rows)["classification"].read_text() == kept
+    assert rebuild(tmp_path / "out", "table8", rows)["classification"].read_text() == kept
 
 
 def test_the_seeds_of_the_command_count_where_they_are_copied_to(plan, pictures, tmp_path):
@@ -83,15 +88,15 @@ def test_the_seeds_of_the_command_count_where_they_are_copied_to(plan, pictures,
     start_classifiers(config, tmp_path / "mine", seeds=2)
     shutil.copytree(tmp_path / "mine", tmp_path / "out" / "classification" / "cifar10-ResNet-32WC")
     runs = plan("cifar10/ResNet-32 WC", seeds=2).runs
-    assert [run_to_standing(run, LOOKER).state for run in runs] == ["done", "done"]
-    assert finish_run(runs[0]).sentence.startswith("error ")
+    assert [run_to_summary(run, SCORER).state for run in runs] == ["done", "done"]
+    assert complete_run(runs[0]).sentence.startswith("error ")
 
 
 def test_a_stopped_run_of_a_table_goes_on(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     start_classifiers(run.config, run.folder, stop_at=4)
-    assert run_to_standing(run, LOOKER).state == "finished"
-    assert finish_run(run).state == "done"
+    assert run_to_summary(run, SCORER).state == "stopped"
+    assert complete_run(run).state == "done"
     assert [line["what"] for line in lines_of(run.folder, "event")][-2:] == ["resumed", "finished"]
 
 
@@ -99,8 +104,8 @@ def test_a_trained_run_without_its_error_says_so_and_is_left_alone(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     start_classifiers(run.config, run.folder)
     (run.folder / "metrics.jsonl").unlink()
-    ending = finish_run(run)
-    assert (ending.state, "lacks its error" in ending.sentence) == ("failed", True)
+    result = complete_run(run)
+    assert (result.state, "has no error in its metrics" in result.sentence) == ("failed", True)
     assert any((run.folder / "checkpoints").glob("0000006.safetensors"))
 
 
@@ -108,43 +113,45 @@ def test_a_gans_run_in_a_classifiers_place_is_refused(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     run.folder.mkdir(parents=True)
     (run.folder / "config.yaml").write_text("train:\n  iterations: 6\n")
-    with pytest.raises(ValueError, match="holds a GAN, and a classifier is wanted here"):
+    with pytest.raises(ValueError, match="is the run of a GAN, and that of a classifier is needed here"):
         plan("cifar10/ResNet-32 WC", seeds=1)
 
 
 def test_grids_are_not_drawn_of_classifiers(plan, tmp_path):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     start_classifiers(run.config, run.folder)
-    with pytest.raises(ValueError, match="holds no run with a checkpoint"):
+    with pytest.raises(ValueError, match="has no run with a checkpoint"):
         make_grids(tmp_path / "out", (), False, print)
 
 
-def test_a_burst_says_what_a_classifier_writes_and_tests(plan, tmp_path):
+def test_the_costs_of_a_classifier_are_what_it_writes_and_tests(plan, tmp_path):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
-    burst = measure_classifier(run.config, seconds=0.1)
+    costs = measure_classifier_costs(run.config, seconds=0.1)
     start_classifiers(run.config, tmp_path / "run")
     newest = sorted((tmp_path / "run" / "checkpoints").glob("0*"))[-2:]
-    assert burst.checkpoint_bytes == pytest.approx(sum(path.stat().st_size for path in newest), rel=0.01)
-    assert (burst.test_images, burst.grid_bytes) == (20, 0)
-    assert burst.seconds_per_iteration > 0
+    assert costs.checkpoint_bytes == pytest.approx(sum(path.stat().st_size for path in newest), rel=0.01)
+    assert (costs.test_images, costs.grid_bytes) == (20, 0)
+    assert costs.seconds_per_iteration > 0
 
 
 def test_an_estimate_counts_iterations_and_tests_and_checkpoints(plan):
     runs = plan("cifar10/ResNet-32 WC").runs
-    taken = Burst(seconds_per_iteration=2.0, seconds_per_image=0.1, checkpoint_bytes=1000, grid_bytes=0, test_images=20)
-    row = runs_to_estimate(runs, LOOKER, taken)
+    taken = UnitCosts(
+        seconds_per_iteration=2.0, seconds_per_image=0.1, checkpoint_bytes=1000, grid_bytes=0, test_images=20
+    )
+    row = runs_to_estimate(runs, SCORER, taken)
     assert (row.iterations, row.seeds, row.done) == (6, 5, 0)
     assert row.seconds == pytest.approx(5 * (6 * 2.0 + 2 * 20 * 0.1))
     assert row.bytes == 5 * 3 * 1000
 
 
 def test_a_table_of_classifiers_is_estimated_and_nothing_is_written(plan, tmp_path):
-    estimates = estimate(plan("cifar10/ResNet-32 BN", seeds=1))
+    estimates = estimate_cost(plan("cifar10/ResNet-32 BN", seeds=1))
     assert estimates[1] == []
     assert estimates_to_lines(*estimates)[1].split()[:3] == ["cifar10/ResNet-32", "BN", "6"]
     assert not (tmp_path / "out").exists()
 
 
 def test_a_data_set_that_is_not_there_is_said_for_its_row():
-    ((row,), _) = estimate(plan_table("classification", ["cifar10/ResNet-32 BN"], seeds=1))
+    ((row,), _) = estimate_cost(plan_table("classification", ["cifar10/ResNet-32 BN"], seeds=1))
     assert "cifar10 is not in " in row.missing

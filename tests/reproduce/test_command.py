@@ -11,7 +11,6 @@ from tests.reproduce.cases import ITERATIONS, everything, lines_of, tiny
 from tests.train.cases import different, last_tensors
 
 from wcgan.evaluate.inception import VARIABLE
-from wcgan.report import write_table
 from wcgan.report.numbers import number
 from wcgan.reproduce.command import rebuild, reproduce
 from wcgan.reproduce.plan import plan_table
@@ -34,7 +33,7 @@ def planned(pictures):
 
 @pytest.fixture(scope="module")
 def made(planned):
-    return lambda *arguments, **options: reproduce(planned(*arguments, **options), write_table)
+    return lambda *arguments, **options: reproduce(planned(*arguments, **options))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +144,7 @@ def test_a_finished_run_without_checkpoints_is_never_trained_again(copy, made):
     result = made(copy, seeds=2)
     assert result.exit_code == 1
     assert len(result.problems) == 1
-    assert "seed-0 lacks figures, and has no checkpoint to take them from" in result.problems[0]
+    assert "seed-0 lacks figures and has no checkpoint to measure" in result.problems[0]
     assert everything(run.folder) == before
 
 
@@ -161,7 +160,7 @@ def test_a_row_that_fails_says_why_and_the_others_go_on(tmp_path, made):
 
 
 def test_a_data_set_that_is_not_there_is_said_once_for_the_table_and_leaves_no_run(tmp_path, capfd):
-    result = reproduce(plan_table("mnist", ["mnist"], out=tmp_path), write_table)
+    result = reproduce(plan_table("mnist", ["mnist"], out=tmp_path))
     assert result.exit_code == 1
     (problem,) = result.problems
     assert problem.startswith("mnist is not in ")
@@ -170,7 +169,7 @@ def test_a_data_set_that_is_not_there_is_said_once_for_the_table_and_leaves_no_r
 
 
 def test_what_some_runs_lack_is_said_once_with_their_names(tmp_path):
-    result = reproduce(plan_table("mnist", ["BN", "fashion-mnist/WC"], out=tmp_path), write_table)
+    result = reproduce(plan_table("mnist", ["BN", "fashion-mnist/WC"], out=tmp_path))
     assert [problem.partition(" is not in ")[0] for problem in result.problems] == [
         "mnist/BN, seed 0: mnist",
         "fashion-mnist/BN, seed 0; fashion-mnist/WC, seed 0: fashion-mnist",
@@ -182,12 +181,12 @@ def test_the_files_have_the_rows_that_were_asked_for_and_no_others(whole, copy):
         return [line.split(" | ")[0] for line in file.read_text().splitlines() if line.startswith("| digits/")]
 
     assert rows(whole[1].files["md"]) == ["| digits/BN", "| digits/cWC"]
-    page = rebuild(copy, "digits", write_table, ["cWC"])["digits"]
+    page = rebuild(copy, "digits", ["cWC"])["digits"]
     assert rows(page.with_name("table.md")) == ["| digits/cWC"]
     assert "digits/BN" not in page.read_text()
-    assert len(rows(rebuild(copy, "digits", write_table)["digits"].with_name("table.md"))) == 17
-    with pytest.raises(ValueError, match="--rows are those of one table"):
-        rebuild(copy, None, write_table, ["cWC"])
+    assert len(rows(rebuild(copy, "digits")["digits"].with_name("table.md"))) == 17
+    with pytest.raises(ValueError, match="--rows chooses rows of one table"):
+        rebuild(copy, None, ["cWC"])
 
 
 def test_a_run_that_diverged_is_a_result_and_is_not_tried_again(tmp_path, made):
@@ -227,12 +226,12 @@ def test_a_signal_ends_at_a_checkpoint_and_the_same_call_goes_on(whole, tmp_path
 @pytest.mark.parametrize("gpus", [0, -1, 1.5])
 def test_a_share_of_a_gpu_out_of_range_is_refused(gpus, tmp_path, planned):
     with pytest.raises(ValueError, match="--gpus-per-run must be more than 0 and at most 1, got"):
-        reproduce(planned(tmp_path), write_table, gpus_per_run=gpus)
+        reproduce(planned(tmp_path), gpus_per_run=gpus)
 
 
 def test_several_processes_are_refused(tmp_path, monkeypatch, made):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match="wcgan reproduce is one process: use --ray"):
+    with pytest.raises(ValueError, match="wcgan reproduce runs in one process: use --ray"):
         made(tmp_path)
 
 
@@ -245,7 +244,7 @@ def test_a_table_is_rebuilt_from_runs_without_their_checkpoints(copy):
         path.unlink()
     for folder in copy.rglob("checkpoints"):
         shutil.rmtree(folder)
-    assert rebuild(copy, None, write_table) == {"digits": copy / "digits" / "table.html"}
+    assert rebuild(copy, None) == {"digits": copy / "digits" / "table.html"}
     figures = [line for line in written["table.md"].decode().splitlines() if line.startswith("| digits/")]
     rebuilt = (copy / "digits" / "table.md").read_text(encoding="utf-8")
     assert [line for line in rebuilt.splitlines() if line.startswith(("| digits/BN |", "| digits/cWC |"))] == figures
@@ -256,14 +255,14 @@ def test_a_run_that_two_tables_share_is_in_both(tmp_path):
     (run,) = plan_table("unconditional", ["cifar10/WC SN + ResNet"], out=tmp_path).runs
     run.folder.mkdir(parents=True)
     (run.folder / "config.yaml").write_text("preset: cifar10/WC SN + ResNet\n")
-    assert set(rebuild(tmp_path, None, write_table)) == {"unconditional"}
-    assert set(rebuild(tmp_path, "table3", write_table)) == {"ablation-WC"}
+    assert set(rebuild(tmp_path, None)) == {"unconditional"}
+    assert set(rebuild(tmp_path, "table3")) == {"ablation-WC"}
 
 
 def test_a_folder_without_runs_is_said(tmp_path):
-    with pytest.raises(ValueError, match="holds no run: they lie in TABLE/ROW/seed-N"):
-        rebuild(tmp_path, None, write_table)
-    with pytest.raises(ValueError, match="holds no run of ablation-WC"):
-        rebuild(tmp_path, "table3", write_table)
-    with pytest.raises(ValueError, match="nowhere is not there"):
-        rebuild(tmp_path / "nowhere", None, write_table)
+    with pytest.raises(ValueError, match="has no run: runs are in TABLE/ROW/seed-N"):
+        rebuild(tmp_path, None)
+    with pytest.raises(ValueError, match="has no run of ablation-WC"):
+        rebuild(tmp_path, "table3")
+    with pytest.raises(ValueError, match="nowhere does not exist"):
+        rebuild(tmp_path / "nowhere", None)

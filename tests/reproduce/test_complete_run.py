@@ -8,11 +8,11 @@ from tests.evaluate.cases import random_weights
 from tests.reproduce.cases import tiny
 
 from wcgan.evaluate.inception import VARIABLE
-from wcgan.reproduce.complete_run import Looker, find_looker, missing_figures, run_to_standing
+from wcgan.reproduce.complete_run import Scorer, find_scorer, missing_figures, run_to_summary
 from wcgan.reproduce.plan import plan_table
 from wcgan.runs.folder import new_run
 
-INCEPTION, INCOMPLETE, CLASSIFIER = Looker("inception"), Looker("inception", scores=False), Looker("classifier")
+INCEPTION, INCOMPLETE, CLASSIFIER = Scorer("inception"), Scorer("inception", gives_is=False), Scorer("classifier")
 LAST = 50_000
 SETS = {"splits": 10, "scored_by_IS": 50_000}
 
@@ -113,12 +113,12 @@ def test_of_a_small_set_trainings_own_evaluation_is_the_one_that_counts():
 def test_a_run_stands_where_its_lines_say(lines, state, iteration, tmp_path):
     (run,) = plan_table("digits", ["WC"], settings=tiny(), out=tmp_path).runs
     new_run(run.folder, run.config).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    standing = run_to_standing(run, CLASSIFIER)
-    assert (standing.state, standing.iteration) == (state, iteration)
+    summary = run_to_summary(run, CLASSIFIER)
+    assert (summary.state, summary.iteration) == (state, iteration)
 
 
 def test_without_weights_the_classifier_looks_and_a_note_says_so():
-    assert find_looker() == CLASSIFIER
+    assert find_scorer() == CLASSIFIER
     assert "not the paper's Inception" in CLASSIFIER.note
 
 
@@ -129,6 +129,6 @@ def test_with_weights_inception_looks_and_a_note_says_where_they_lack_their_last
         weights = {name: value for name, value in weights.items() if not name.startswith("fc.")}
     torch.save(weights, tmp_path / "weights.pth")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "weights.pth"))
-    looker = find_looker()
-    assert looker == (INCEPTION if complete else INCOMPLETE)
-    assert (looker.note is None) == complete
+    scorer = find_scorer()
+    assert scorer == (INCEPTION if complete else INCOMPLETE)
+    assert (scorer.note is None) == complete

@@ -1,18 +1,26 @@
-"""What a table would take, from a burst of each row."""
+"""The time and disk that a table needs, from a short training of each row."""
 
 import time
 from dataclasses import replace
 
 import pytest
+import torch
 from tests.reproduce.cases import tiny
 
-from wcgan.reproduce.complete_run import Looker
-from wcgan.reproduce.estimate_cost import Burst, Estimate, estimate, estimates_to_lines, measure_burst, runs_to_estimate
+from wcgan.reproduce.complete_run import Scorer
+from wcgan.reproduce.estimate_cost import (
+    Estimate,
+    UnitCosts,
+    estimate_cost,
+    estimates_to_lines,
+    measure_gan_costs,
+    runs_to_estimate,
+    warm_seconds_per_step,
+)
 from wcgan.reproduce.plan import plan_table
-from wcgan.runs.folder import Run
 from wcgan.train.start import start
 
-LOOKER = Looker("classifier")
+SCORER = Scorer("classifier")
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
@@ -20,27 +28,38 @@ def planned(tmp_path, rows=("BN", "cWC"), **options):
     return plan_table("digits", rows, settings=tiny(40), out=tmp_path / "out", **options)
 
 
-@pytest.fixture(scope="module")
-def burst(tmp_path_factory):
-    plan = planned(tmp_path_factory.mktemp("burst"), rows=["cWC"])
-    return plan.runs[0], measure_burst(plan.runs[0].config, LOOKER, seconds=0.5)
+def test_a_step_is_timed_after_the_warm_up_and_neither_more_nor_less():
+    calls = []
+
+    def step(number):
+        began = time.monotonic()
+        time.sleep(0.6 if not calls else 0.01)  # the first call compiles
+        calls.append((began, time.monotonic()))
+
+    seconds = warm_seconds_per_step(step, torch.device("cpu"), seconds=0.3)
+    ended = time.monotonic()
+    timed = calls[1:]  # the first call has used up the time to warm up
+    own = sum(end - begin for begin, end in timed)
+    assert own / len(timed) <= seconds <= (ended - calls[0][1]) / len(timed)
+    assert timed[-1][0] - timed[0][0] <= 0.3  # no step begins after the time is up
 
 
-def test_a_burst_says_about_what_training_takes(burst, tmp_path):
-    run, measured = burst
-    began = time.monotonic()
-    start(replace(run.config, train=replace(run.config.train, evaluate_images=10)), tmp_path / "run", stop_at=40)
-    seconds = next(line["seconds"] for line in reversed(Run(tmp_path / "run").lines()) if line["kind"] == "train")
-    assert seconds < time.monotonic() - began
-    assert seconds / 40 / 8 < measured.seconds_per_iteration < 8 * seconds / 40  # a busy machine, but no other unit
+def test_costs_are_those_of_the_runs_own_iterations_and_checkpoints(tmp_path):
+    (run,) = planned(tmp_path, rows=["cWC"]).runs
+    few, many = (
+        measure_gan_costs(replace(run.config, train=replace(run.config.train, critic_steps=n)), SCORER, seconds=0.3)
+        for n in (1, 16)
+    )
+    assert many.seconds_per_iteration > 3 * few.seconds_per_iteration  # about 8 times as many updates
+    start(run.config, tmp_path / "run", stop_at=4)
     newest = sorted((tmp_path / "run" / "checkpoints").glob("0*"))[-2:]
-    assert measured.checkpoint_bytes == pytest.approx(sum(path.stat().st_size for path in newest), rel=0.01)
+    assert few.checkpoint_bytes == pytest.approx(sum(path.stat().st_size for path in newest), rel=0.01)
 
 
 def test_an_estimate_counts_training_evaluations_checkpoints_and_grids(tmp_path):
     runs = planned(tmp_path, rows=["BN"], seeds=2).runs
-    taken = Burst(seconds_per_iteration=2.0, seconds_per_image=0.01, checkpoint_bytes=1000, grid_bytes=10)
-    row = runs_to_estimate(runs, LOOKER, taken, small=True)
+    taken = UnitCosts(seconds_per_iteration=2.0, seconds_per_image=0.01, checkpoint_bytes=1000, grid_bytes=10)
+    row = runs_to_estimate(runs, SCORER, taken, small=True)
     assert (row.row.preset, row.iterations, row.seeds, row.done) == ("digits/BN", 40, 2, 0)
     assert row.seconds == pytest.approx(2 * (40 * 2.0 + 20 * 0.01))  # training's own evaluation is of 20 images
     assert row.bytes == 2 * (3 * 1000 + 2 * 6 * 10)
@@ -49,30 +68,30 @@ def test_an_estimate_counts_training_evaluations_checkpoints_and_grids(tmp_path)
 def test_a_run_that_was_stopped_has_less_left(tmp_path):
     (run,) = planned(tmp_path, rows=["BN"]).runs
     start(run.config, run.folder, stop_at=30)
-    taken = Burst(seconds_per_iteration=2.0, seconds_per_image=0.0, checkpoint_bytes=1, grid_bytes=0)
-    assert runs_to_estimate([run], LOOKER, taken, small=True).seconds == pytest.approx(10 * 2.0)
+    taken = UnitCosts(seconds_per_iteration=2.0, seconds_per_image=0.0, checkpoint_bytes=1, grid_bytes=0)
+    assert runs_to_estimate([run], SCORER, taken, small=True).seconds == pytest.approx(10 * 2.0)
 
 
 def test_the_images_of_every_protocol_are_part_of_the_time(tmp_path):
-    taken = Burst(seconds_per_iteration=0.0, seconds_per_image=1.0, checkpoint_bytes=0, grid_bytes=0)
+    taken = UnitCosts(seconds_per_iteration=0.0, seconds_per_image=1.0, checkpoint_bytes=0, grid_bytes=0)
     runs = plan_table("conditional", ["cifar10/cWC SN + Proj. Discr."], out=tmp_path).runs
-    row = runs_to_estimate(runs, Looker("inception"), taken)
+    row = runs_to_estimate(runs, Scorer("inception"), taken)
     assert row.seconds == 25 * 10_000 + 50_000 + 5_000  # training's own, ten sets of 5,000, FID 5k
     runs = plan_table("convergence", ["cifar10/WC SN + ResNet"], out=tmp_path).runs
-    assert runs_to_estimate(runs, Looker("inception"), taken).seconds == 50 * 10_000 + 50_000
+    assert runs_to_estimate(runs, Scorer("inception"), taken).seconds == 50 * 10_000 + 50_000
 
 
 def test_a_table_is_estimated_row_by_row_and_nothing_is_written(tmp_path):
-    rows, notes = estimate(planned(tmp_path))
+    rows, notes = estimate_cost(planned(tmp_path))
     assert [row.row.preset for row in rows] == ["digits/BN", "digits/cWC"]
     assert all(row.seconds > 0 and row.bytes > 0 and not row.missing for row in rows)
     assert not (tmp_path / "out").exists()
-    assert notes == [LOOKER.note]
+    assert notes == [SCORER.note]
 
 
 def test_a_row_that_cannot_be_trained_says_why(tmp_path):
     plan = plan_table("mnist", ["mnist/BN"], out=tmp_path / "out")
-    ((row,), _) = estimate(plan)
+    ((row,), _) = estimate_cost(plan)
     assert "mnist is not in " in row.missing
     assert estimates_to_lines([row])[-1].startswith(
         "1 of 1 rows cannot be trained here and are left out of the sum: mnist is not in "
@@ -80,7 +99,7 @@ def test_a_row_that_cannot_be_trained_says_why(tmp_path):
 
 
 def test_what_several_rows_lack_is_said_once(tmp_path):
-    rows, _ = estimate(plan_table("mnist", ["mnist"], out=tmp_path / "out"))
+    rows, _ = estimate_cost(plan_table("mnist", ["mnist"], out=tmp_path / "out"))
     lines = estimates_to_lines(rows)
     assert [line for line in lines if "mnist is not in " in line] == lines[-1:]
     assert lines[-1].startswith("4 of 4 rows cannot be trained here")

@@ -7,7 +7,7 @@ from PIL import Image
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
 from wcgan.nets import GeneratorConfig, build_generator
-from wcgan.reproduce.figures import classes_to_show, draw_grid, write_grid, write_grids
+from wcgan.reproduce.measurements import classes_to_show, draw_grid, write_grid, write_grids
 from wcgan.runs.sampler import Sampler, load_generator
 from wcgan.train.gan import train
 
@@ -72,7 +72,7 @@ def test_a_conditional_run_has_both_pictures_and_texts_that_name_the_rows(runs, 
         assert torch.equal(pixels(file).flatten(0, 1), draw_grid(drawn, file.stem, rows, seed=3)[:, 0])
     assert files[0].with_name("fixed-z.png.txt").read_text().splitlines() == [
         "cWC at iteration 2, seed 3, truncation 1",
-        "one noise a column, one class a row",
+        "one noise per column, one class per row",
         "row 1: class 0 a",
         "row 2: class 1 b",
         "row 3: class 2 c",
@@ -93,7 +93,7 @@ def test_classes_and_a_checkpoint_can_be_chosen(runs, tmp_path):
     assert torch.equal(pixels(file).flatten(0, 1), images[:, 0])
     assert (tmp_path / "two.PNG.txt").read_text().splitlines() == [
         "cWC at iteration 1, seed 4, truncation 0.5",
-        "one noise a column, one class a row",
+        "one noise per column, one class per row",
         "row 1: class 2 c",
         "row 2: class 0 a",
     ]

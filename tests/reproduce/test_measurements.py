@@ -7,9 +7,8 @@ import pytest
 from PIL import Image
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
-from wcgan.paper.listing import discriminator_to_notation, generator_to_notation
+from wcgan.paper.listing import ARCHITECTURE_TABLES, discriminator_to_notation, generator_to_notation
 from wcgan.paper.presets import PRESETS, preset
-from wcgan.paper.tables import TABLES
 from wcgan.reproduce.measurements import MEASUREMENTS, find_measurement
 from wcgan.reproduce.plan import plan_table
 from wcgan.train.gan import train
@@ -57,7 +56,7 @@ def run(name, out, dry_run=False, settings=()):
 
 @pytest.mark.parametrize("number", PRINTED)
 def test_the_presets_have_the_architectures_that_the_paper_prints(number):
-    configs = {name: preset(name) for name in TABLES[number]}
+    configs = {name: preset(name) for name in ARCHITECTURE_TABLES[number]}
     assert {
         name: (generator_to_notation(config.generator), discriminator_to_notation(config.discriminator))
         for name, config in configs.items()
@@ -105,10 +104,10 @@ def test_a_figure_has_a_picture_for_each_panel_with_a_text_that_says_what_it_sho
 def test_a_panel_whose_run_is_missing_is_said_with_the_command_that_makes_it(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "out")
     command = '`wcgan reproduce conditional --rows "cifar100/cWC SN [+] Proj. Discr."`'
-    with pytest.raises(ValueError, match=f"holds no checkpoint for 1 of 2 panels; make them with {command}"):
+    with pytest.raises(ValueError, match=f"has no checkpoint for 1 of 2 panels; make them with {command}"):
         run("figure7", tmp_path / "out")
     assert (tmp_path / "out/figure7/a.png").is_file()
-    assert "one noise a column" in (tmp_path / "out/figure7/a.png.txt").read_text()
+    assert "one noise per column" in (tmp_path / "out/figure7/a.png.txt").read_text()
 
 
 @pytest.mark.parametrize("name", ["figure5", "grids"])

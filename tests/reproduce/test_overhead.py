@@ -9,7 +9,7 @@ import torch
 
 from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
-from wcgan.paper.architectures import ARCHITECTURES
+from wcgan.paper.printed import ARCHITECTURES
 from wcgan.reproduce import timed_iteration as timing
 from wcgan.reproduce.overhead import (
     ITERATIONS,
@@ -90,14 +90,14 @@ def test_ratios_are_taken_round_by_round_and_stand_beside_the_papers():
 def test_networks_are_the_papers_but_for_the_normalisation_and_on_a_cpu_the_width():
     configs = overhead_configs(["train.device=cpu"])
     assert list(configs) == list(ITERATIONS)
-    for baseline, row, names in (
-        ("BN", "cifar10/WC SN + ResNet", ("WC", "WzcaC")),
-        ("cBN", "cifar10/cWC SN + Proj. Discr.", ("cWC", "cWC_sa")),
+    for baseline, row, embedding, names in (
+        ("BN", "cifar10/WC SN + ResNet", "glorot", ("WC", "WzcaC")),
+        ("cBN", "cifar10/cWC SN + Proj. Discr.", "uniform", ("cWC", "cWC_sa")),  # the authors' code
     ):
         config = configs[baseline]
         generator, discriminator = ARCHITECTURES[row]
         assert config.generator == replace(generator, normalization=baseline, widths=(32,) * 3)
-        assert config.discriminator == replace(discriminator, widths=(32,) * 4)
+        assert config.discriminator == replace(discriminator, widths=(32,) * 4, embedding_init=embedding)
         for name in names:
             assert configs[name] == replace(config, generator=replace(config.generator, normalization=name))
 

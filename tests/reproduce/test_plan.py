@@ -10,17 +10,9 @@ from tests.reproduce.cases import tiny
 from wcgan.norm import VARIANTS
 from wcgan.paper.presets import preset
 from wcgan.paper.tables import TABLES
+from wcgan.reproduce.experiments import EXPERIMENTS, choose_rows, find_table
 from wcgan.reproduce.measurements import find_measurement, tables_to_lines
-from wcgan.reproduce.plan import (
-    EXPERIMENTS,
-    choose_rows,
-    find_table,
-    folders_of,
-    plan_table,
-    read_options,
-    shorten,
-    write_options,
-)
+from wcgan.reproduce.plan import folders_of, plan_table, read_options, shorten, write_options
 from wcgan.runs.folder import new_run
 
 SHARED = {
@@ -157,6 +149,11 @@ def test_rows_are_chosen_by_preset_last_part_or_dataset(wanted, found):
     assert [row.preset for row in choose_rows("ablation-WC", wanted)] == found
 
 
+def test_a_row_is_chosen_by_either_of_its_names():
+    assert [row.preset for row in choose_rows("ablation-WC", ["cifar10/WC SN + ResNet"])] == ["cifar10/WC"]
+    assert [row.preset for row in choose_rows("convergence", ["cifar10/WC"])] == ["cifar10/WC SN + ResNet"]
+
+
 def test_a_row_that_a_table_does_not_have_is_said_with_the_nearest():
     with pytest.raises(ValueError, match=r"ablation-WC has no row 'cWC'; the nearest are .*WC"):
         choose_rows("ablation-WC", ["WC,cWC"])
@@ -209,7 +206,9 @@ def test_a_folder_begun_with_another_scale_or_setting_is_refused(tmp_path):
     assert read_options(tmp_path / "digits") == (0.1, tiny())
     plan_table("digits", scale=0.1, settings=tiny(), out=tmp_path)
     for options in ({"scale": 0.2, "settings": tiny()}, {"scale": 0.1}):
-        with pytest.raises(ValueError, match=r"digits was begun with --scale 0\.1 --set .*: say that, or name another"):
+        with pytest.raises(
+            ValueError, match=r"digits was begun with --scale 0\.1 --set .*: repeat that, or name another"
+        ):
             plan_table("digits", **options, out=tmp_path)
 
 

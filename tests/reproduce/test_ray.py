@@ -12,13 +12,11 @@ import pytest
 from tests.reproduce.cases import holders, lines_of, tiny
 from tests.train.cases import different, last_tensors
 
-from wcgan.report import write_table
 from wcgan.report.numbers import number
-from wcgan.reproduce.command import reproduce
-from wcgan.reproduce.complete_run import finish_run
-from wcgan.reproduce.display import board_for
+from wcgan.reproduce.command import display_runs, reproduce
+from wcgan.reproduce.complete_run import complete_run
 from wcgan.reproduce.plan import plan_table
-from wcgan.reproduce.ray import _finish_on_worker, _leave_token, connected, import_ray, run_on_cluster
+from wcgan.reproduce.ray import _complete_on_worker, _leave_token, connected, import_ray, run_on_cluster
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.folder import Run
 
@@ -56,7 +54,7 @@ def whole(tmp_path_factory, cache, planned):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WCGAN_CACHE", str(cache))
         patch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
-        assert [finish_run(run).state for run in plan.runs] == ["done", "done"]
+        assert [complete_run(run).state for run in plan.runs] == ["done", "done"]
     return plan
 
 
@@ -91,7 +89,7 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(cluster, whole, tm
     killer = threading.Thread(target=kill_worker_of, args=(plan.runs[0], seen, over))
     killer.start()
     try:
-        result = reproduce(plan, write_table, ray="local")
+        result = reproduce(plan, ray="local")
     finally:
         over.set()
         killer.join()
@@ -118,12 +116,12 @@ def test_all_stop_at_a_checkpoint_when_asked_and_the_same_call_goes_on(cluster, 
         return any(newest(run) >= 5 for run in plan.runs)
 
     endings = list(run_on_cluster(ray, plan.runs, plan.out, None, lambda *words: None, stopping))
-    assert [ending.state for _, ending in endings] == ["stopped", "stopped"]
-    begun = [(Run(run.folder), ending.iteration) for run, ending in endings if ending.iteration]
+    assert [result.state for _, result in endings] == ["stopped", "stopped"]
+    begun = [(Run(run.folder), result.iteration) for run, result in endings if result.iteration]
     assert begun
     for run, iteration in begun:
         assert read_newest(run.checkpoints).facts["iteration"] == iteration < ITERATIONS
-    assert reproduce(plan, write_table, ray="local").exit_code == 0
+    assert reproduce(plan, ray="local").exit_code == 0
     for run, other in zip(plan.runs, whole.runs, strict=True):
         assert_same_as(run, other)
 
@@ -133,7 +131,7 @@ def test_a_task_that_fails_comes_back_as_its_sentence_and_the_others_end_well(cl
     plan = planned(tmp_path, 4)
     plan.runs[0].folder.parent.mkdir(parents=True)
     plan.runs[0].folder.write_text("not a folder")
-    result = reproduce(plan, write_table, ray="local")
+    result = reproduce(plan, ray="local")
     assert result.exit_code == 1
     (problem,) = result.problems
     assert problem.startswith("digits/BN, seed 0: ")
@@ -142,7 +140,7 @@ def test_a_task_that_fails_comes_back_as_its_sentence_and_the_others_end_well(cl
 
 @needs_ray
 def test_what_is_done_is_not_sent_to_the_cluster(whole, capsys):
-    result = reproduce(whole, write_table, ray="local")  # nothing is left, so that none is started
+    result = reproduce(whole, ray="local")  # nothing is left, so that none is started
     assert result.exit_code == 0
     assert not [line for line in capsys.readouterr().err.splitlines() if "running" in line]
 
@@ -153,9 +151,9 @@ def test_a_worker_that_sees_another_folder_says_so_and_writes_nothing(tmp_path, 
     assert _leave_token(plan.out) == (mark, token)
     before = sorted(tmp_path.rglob("*"))
     for place, word in ((tmp_path / "elsewhere" / ".shared", token), (mark, "another")):
-        ending = _finish_on_worker(plan.runs[0], {}, place, word)
-        assert ending.state == "failed"
-        assert f"{place.parent} is another folder on" in ending.sentence
+        result = _complete_on_worker(plan.runs[0], {}, place, word)
+        assert result.state == "failed"
+        assert f"{place.parent} is another folder on" in result.sentence
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -176,14 +174,14 @@ def test_an_address_where_no_cluster_is_is_said_at_once(address, sentence, monke
 def test_without_ray_the_runs_go_one_after_another_and_a_note_says_so(tmp_path, monkeypatch, planned):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert import_ray() is None
-    result = reproduce(planned(tmp_path, 2, ["BN"]), write_table, ray="local")
+    result = reproduce(planned(tmp_path, 2, ["BN"]), ray="local")
     assert result.exit_code == 0
     assert "Ray is not installed" in result.files["md"].read_text(encoding="utf-8")
 
 
 def test_a_change_is_one_line_where_there_is_no_terminal(tmp_path, capsys, planned):
     first, second = planned(tmp_path).runs
-    with board_for([first, second], live=True) as show:
+    with display_runs([first, second], live=True) as show:
         for run, state, words in (
             (first, "running", "1 of 40"),
             (first, "running", "2 of 40"),

@@ -1,12 +1,16 @@
 """`wcgan reproduce`: what it prints, and what it refuses in one sentence."""
 
+import os
 from functools import partial
+from pathlib import Path
 
 import pytest
-from tests.reproduce.cases import tiny
+from tests.reproduce.cases import everything, tiny
 
 from wcgan.paper.listing import architectures_to_lines
 from wcgan.reproduce.measurements import tables_to_lines
+from wcgan.reproduce.plan import plan_table
+from wcgan.runs.folder import new_run
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
@@ -35,11 +39,11 @@ def test_the_list_is_printed_line_by_line(command, tmp_path):
         (["digits", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["digits", "--set", "train.seed=1"], "train.seed is not for --set here"),
         (["digits", "--gpus-per-run", "3"], "--gpus-per-run must be more than 0 and at most 1, got 3.0"),
-        (["--from", "nowhere"], "nowhere is not there"),
-        (["grids"], "reproduce holds no run with a checkpoint"),
+        (["--from", "nowhere"], "nowhere does not exist"),
+        (["grids"], "reproduce has no run with a checkpoint"),
         (["grids", "--set", "train.batch=2"], "leave out --set train.batch=2"),
-        (["figure5"], "reproduce holds no checkpoint for 2 of 2 panels"),
-        (["table11"], "reproduce/user-study holds no report of a study"),
+        (["figure5"], "reproduce has no checkpoint for 2 of 2 panels"),
+        (["table11"], "reproduce/user-study has no report of a study"),
         (["table9", "--set", "train.batch=2"], "leave out --set train.batch=2"),
     ],
 )
@@ -75,19 +79,63 @@ def test_a_row_that_is_missing_is_exit_code_one(command):
     assert out.startswith("mnist/BN, seed 0: mnist is not in ")
 
 
-def test_a_dry_run_says_what_each_row_takes_and_writes_nothing(command, tmp_path):
-    code, out, _ = command("mnist", "--dry-run", "--rows", "mnist")
+@pytest.fixture
+def trained_nothing(monkeypatch):
+    """Any attempt to build networks or to read data fails."""
+    for name in ("estimate_cost.build_players", "estimate_cost.load_data", "plan.load_data"):
+        monkeypatch.setattr(f"wcgan.reproduce.{name}", None)
+
+
+@pytest.mark.usefixtures("trained_nothing")
+def test_a_dry_run_lists_rows_and_missing_data_and_does_nothing_else(command, tmp_path):
+    before = everything(Path(os.environ["WCGAN_CACHE"]))
+    code, out, _ = command("mnist", "--dry-run", "--rows", "mnist", "--seeds", "2")
+    head, *rows, total, missing = out.splitlines()
     assert code == 1  # the data is not there
-    assert [line.split()[:2] for line in out.splitlines() if line.startswith("mnist/")] == [
-        [f"mnist/{name}", "5,000"] for name in ("BN", "WC", "cBN", "cWC")
+    assert head.split() == ["row", "iterations", "done", "begun", "folder"]
+    assert [line.split() for line in rows] == [
+        [f"mnist/{name}", "5,000", "0", "of", "2", "0", f"reproduce/mnist/mnist-{name}/seed-*"]
+        for name in ("BN", "WC", "cBN", "cWC")
     ]
+    assert total.split() == ["all", "0", "of", "8", "0"]
+    assert missing.startswith("4 of 4 rows cannot be trained here: mnist is not in ")
     assert list(tmp_path.iterdir()) == []
+    assert everything(Path(os.environ["WCGAN_CACHE"])) == before
 
 
-def test_a_dry_run_of_rows_that_can_be_trained_succeeds(command, tmp_path):
+@pytest.mark.usefixtures("trained_nothing")
+def test_a_dry_run_says_what_is_done_and_what_is_begun(command, tmp_path):
+    sets = tiny(4)
+    plan = plan_table("digits", ["BN", "WC"], 2, settings=sets, out=tmp_path / "out")
+    states = {("digits/BN", 0): "diverged", ("digits/BN", 1): "resumed"}
+    for run in plan.runs:
+        if (state := states.get((run.row.preset, run.seed))) is not None:
+            new_run(run.folder, run.config).record("event", 2, what=state)
+    before = everything(tmp_path)
+    options = [part for setting in sets for part in ("--set", setting)]
+    code, out, _ = command("digits", "--dry-run", "--rows", "BN,WC", "--seeds", "2", "--out", "out", *options)
+    assert code == 0
+    assert [" ".join(line.split()) for line in out.splitlines()[1:]] == [
+        "digits/BN 4 1 of 2 1 out/digits/digits-BN/seed-*",
+        "digits/WC 4 0 of 2 0 out/digits/digits-WC/seed-*",
+        "all 1 of 4 1",
+    ]
+    assert everything(tmp_path) == before
+
+
+def test_an_estimate_has_time_and_disk_of_each_row_and_leaves_no_run(command, tmp_path):
     sets = [part for setting in tiny(4) for part in ("--set", setting)]
-    assert command("digits", "--dry-run", "--rows", "BN", *sets)[0] == 0
+    code, out, _ = command("digits", "--estimate", "--rows", "BN", *sets)
+    assert code == 0
+    assert out.splitlines()[0].split() == ["row", "iterations", "done", "time", "left", "disk"]
+    assert out.splitlines()[1].startswith("digits/BN ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_estimate_without_the_data_is_exit_code_one(command, tmp_path):
+    code, out, _ = command("mnist", "--estimate", "--rows", "mnist/BN")
+    assert code == 1
+    assert out.splitlines()[-2].startswith("1 of 1 rows cannot be trained here and are left out of the sum: mnist is")
 
 
 def test_a_dry_run_of_the_overhead_times_nothing_and_writes_nothing(command, tmp_path, monkeypatch):

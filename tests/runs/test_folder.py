@@ -35,13 +35,11 @@ def test_lines_come_back_as_they_were_recorded(run: Run) -> None:
 def test_no_flipped_bit_goes_unnoticed_and_no_other_line_is_lost(run: Run) -> None:
     whole, lines = run.metrics.read_bytes(), run.lines()
     for place in range(len(whole)):
-        for bit in range(8):
-            run.metrics.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
-            found, damaged = read_metrics(run.metrics)
-            # A name other than "crc" leaves a line without a checksum, and with all that it had.
-            kept = [line for line in lines if any(line.items() <= other.items() for other in found)]
-            assert len(kept) == len(found) >= len(lines) - 2  # a newline that is gone joins two
-            assert len(kept) == len(lines) or damaged
+        run.metrics.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        found, damaged = read_metrics(run.metrics)
+        assert [line for line in lines if line in found] == found
+        assert len(lines) - 2 <= len(found) < len(lines)  # a newline that is gone joins two
+        assert damaged
 
 
 @pytest.mark.parametrize(
@@ -60,8 +58,10 @@ def test_no_flipped_bit_goes_unnoticed_and_no_other_line_is_lost(run: Run) -> No
         b'{"kind": "evaluation", "iteration": 3, "protocol": 3}',
         b'{"kind": "train", "iteration": 1' + b"0" * 400 + b"}",
         b"[" * 5000,
-        b'{"kind": "train", "iteration": 3, "crc": "00000000"}',
-        b'{"kind": "train", "iteration": 3, "crc": 5}',
+        b'{"crc": "00000000", "kind": "train", "iteration": 3}',
+        b'{"crc": 5, "kind": "train", "iteration": 3}',
+        b'{"cr": "77dd7e1d", "kind": "train", "iteration": 3}',
+        b'{ "kind": "train", "iteration": 3}',
     ],
 )
 def test_a_line_that_cannot_be_read_is_set_aside_with_a_warning(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from wcgan.nets import DiscriminatorConfig, build_discriminator
-from wcgan.nets.discriminator import Scores
+from wcgan.nets.gan import Scores
 from wcgan.train.gan import DISCRIMINATOR_LOSSES, class_loss, generator_loss, gradient_penalty
 
 REAL = torch.tensor([2.0, 0.5, -1.0])

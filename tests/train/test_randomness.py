@@ -4,8 +4,8 @@ import pytest
 import torch
 from tests.train.cases import tiny_batches, tiny_config, tiny_data
 
+from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
-from wcgan.core.randomness import generator_for
 from wcgan.train.batches import EpochOrder
 
 

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from wcgan._version import __version__
+from wcgan import __version__
 
 try:
     import typer

@@ -8,19 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
-from wcgan.cli import (
-    MEASURE,
-    CheckpointName,
-    Command,
-    Device,
-    Group,
-    Settings,
-    app,
-    find_source,
-    out,
-    say,
-    split_words,
-)
+from wcgan.cli import MEASURE, CheckpointName, Command, Device, Group, Settings, app, find_source, out, say, split_words
 from wcgan.core.terminal import cells, printable
 
 
@@ -138,18 +126,16 @@ def reproduce(
     folder: Annotated[Path | None, typer.Option("--out", help="Folder that gets a sub-folder per table.")] = None,
     ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or the address of a cluster.")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="GPUs for each run on Ray; may be a fraction.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what it would cost; train and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; train and write nothing.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Time a few steps per row: hours and disk.")] = False,
     source: Annotated[
         Path | None, typer.Option("--from", help="Train nothing: write the tables from the runs in this folder.")
     ] = None,
 ) -> None:
     """Reproduce a table of the paper: train what is missing, compare with the paper's scores."""
     from wcgan.core.terminal import progress_bars
-    from wcgan.report import write_table
     from wcgan.reproduce import command, plan
-    from wcgan.reproduce.estimate_cost import estimate, estimates_to_lines
+    from wcgan.reproduce.estimate_cost import estimate_cost, estimates_to_lines
     from wcgan.reproduce.measurements import find_measurement, tables_to_lines
 
     if listing:
@@ -158,22 +144,25 @@ def reproduce(
         return
     if table is not None and (measurement := find_measurement(table)) is not None:
         where = source or folder or plan.default_folder(scale)
-        measurement.make(where, settings or (), dry_run, say)
+        measurement.make(where, settings or (), dry_run or estimate, say)
         return
     if source is not None:
-        for key, page in command.rebuild(source, table, write_table, rows or ()).items():
+        for key, page in command.rebuild(source, table, rows or ()).items():
             say(f"{key}: {page}")
         return
     if table is None:
         raise ValueError("name a table: `wcgan reproduce --list` lists them")
     planned = plan.plan_table(table, rows or (), seeds, scale, settings or (), folder)
-    if dry_run:
-        with progress_bars() as progress:
-            estimates, notes = estimate(planned, progress)
-        for line in estimates_to_lines(estimates, notes):
+    if dry_run or estimate:
+        previews = command.preview(planned)
+        lines = command.preview_to_lines(previews)
+        if estimate:
+            with progress_bars() as progress:
+                lines = estimates_to_lines(*estimate_cost(planned, progress))
+        for line in lines:
             say(line)
-        raise typer.Exit(command.INCOMPLETE if any(each.missing for each in estimates) else 0)
-    result = command.reproduce(planned, write_table, ray, gpus_per_run)
+        raise typer.Exit(command.INCOMPLETE if any(row.missing for row in previews) else 0)
+    result = command.reproduce(planned, ray, gpus_per_run)
     for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
         say(line)
     if result.stopped_by is not None:

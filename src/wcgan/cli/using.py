@@ -27,7 +27,7 @@ def sample(
     """Draw images from a trained generator."""
     from wcgan.core.files import free_name
     from wcgan.core.images import write_images
-    from wcgan.reproduce.figures import write_grid
+    from wcgan.reproduce.measurements import write_grid
     from wcgan.runs.sampler import load_generator
 
     source = find_source(run)

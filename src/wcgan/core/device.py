@@ -1,5 +1,6 @@
-"""Settings that default to what is fastest for the hardware found."""
+"""Devices: what a training runs on, and random numbers that are the same on each of them."""
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Protocol
@@ -101,3 +102,11 @@ def why_eager(train: HardwareSettings, device: torch.device) -> str | None:
     if train.cuda_graph == "yes":
         raise ValueError(f"train.cuda_graph=yes needs a single process on a GPU, but {why}: use auto or no")
     return why
+
+
+def generator_for(seed: int, purpose: str, step: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A random generator of its own for each purpose and step."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{step}".encode(), digest_size=8).digest()
+    generator = torch.Generator(device=device)
+    generator.manual_seed(int.from_bytes(digest, "little") >> 1)
+    return generator

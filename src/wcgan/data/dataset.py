@@ -1,4 +1,4 @@
-"""A name or a folder -> uint8 images and labels."""
+"""`load`: a dataset's name or a folder of images -> uint8 images and labels."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from wcgan.data.arrays import arrays_to_recipe, load_digits
 from wcgan.data.folder import folder_splits, folder_to_recipe
 from wcgan.data.imagenet import imagenet_to_recipe
 from wcgan.data.pack import Pack, open_or_write
-from wcgan.data.sources import SOURCES, data_folder
+from wcgan.data.sources import SOURCES, Source, data_folder
 
 _log = logging.getLogger(__name__)
 _NAMED_WHEN_SKIPPED = 5
@@ -25,28 +25,28 @@ MOST_RESOLUTION = 4096
 class Dataset:
     """Images of one size, with labels if they have classes.
 
-    The tensors are mapped from disk: they take no memory until read, and writing to them leaves the disk alone.
+    The tensors are memory-mapped: they take no memory until read, and writing to them does not change the file.
     """
 
     images: Tensor
     """uint8, (N, C, H, W)."""
     labels: Tensor | None
-    """int64, (N,), each an index into `classes`; None without classes."""
+    """int64, (N,), indices into `classes`; None without classes."""
     classes: tuple[str, ...]
-    """Names, in the order of the labels; empty without classes."""
+    """Class names, in the order of the labels; empty without classes."""
     name: str
     split: str
     fingerprint: str
-    """SHA-256 of pixels, labels and classes, wherever they came from."""
+    """SHA-256 of pixels, labels and classes, independent of the files."""
     skipped: tuple[str, ...] = ()
-    """Files that could not be read as images, relative to their folder."""
+    """Files that could not be read as images, relative to the folder."""
 
     def __len__(self) -> int:
         return len(self.images)
 
 
 class Status(NamedTuple):
-    """Whether a named dataset is there."""
+    """Whether a named dataset is on this machine, and how to get it."""
 
     name: str
     present: bool
@@ -61,14 +61,14 @@ def names() -> tuple[str, ...]:
 
 
 def splits(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The splits that `load` takes: of a named dataset those it is published with, of a folder those it has."""
+    """The splits that `load` accepts: the published ones of a named dataset, or those that a folder has."""
     if name_or_folder in SOURCES:
         return tuple(SOURCES[str(name_or_folder)].counts)
     return folder_splits(_image_folder(name_or_folder))
 
 
 def describe(folder: str | os.PathLike[str] | None = None) -> list[Status]:
-    """Which of the named datasets are in the data folder (`folder`, else `$WCGAN_DATA`, else `~/.cache/wcgan/data`)."""
+    """Which named datasets are in the data folder (`folder`, or `$WCGAN_DATA`, or `~/.cache/wcgan/data`)."""
     root = data_folder(folder)
     listed = []
     for source in SOURCES.values():
@@ -76,6 +76,18 @@ def describe(folder: str | os.PathLike[str] | None = None) -> list[Status]:
         present = where is not None if source.folders else find_spec("sklearn") is not None
         listed.append(Status(source.name, present, source.what, source.how_to_get(root), where))
     return listed
+
+
+def check_present(name_or_folder: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> None:
+    """Check that a named dataset or a folder of images exists, without reading or writing any file.
+
+    Raises:
+        FileNotFoundError: if it does not exist, with the way to get it.
+    """
+    if name_or_folder not in SOURCES:
+        _image_folder(name_or_folder)
+    elif SOURCES[str(name_or_folder)].folders:  # the digits have none: they come with scikit-learn
+        _find_named(SOURCES[str(name_or_folder)], data_folder(folder))
 
 
 def load(
@@ -89,27 +101,27 @@ def load(
     verify: bool = True,
     progress: OnProgress | None = None,
 ) -> Dataset:
-    """Images and labels of a named dataset, or of any folder of images.
+    """Load the images and labels of a named dataset, or of any folder of images.
 
-    The first call decodes and packs them under `$WCGAN_CACHE` (`~/.cache/wcgan`); later calls map that pack, as long as
-    no file has changed.
+    The first call decodes the images into a pack under `$WCGAN_CACHE` (`~/.cache/wcgan`); later calls map that pack as
+    long as no file has changed.
 
     Args:
-        name_or_folder: one of `names()`, or a folder of images with a sub-folder per class or none. A folder that is
-            called like a dataset is written with a slash: `./mnist`.
+        name_or_folder: one of `names()`, or a folder of images with a sub-folder per class or none. A folder with the
+            name of a dataset needs a slash: `./mnist`.
         split: `train`, `test`, or for `stl10` and `tiny-imagenet` `unlabeled`. A folder of images has a `test` split if
             it has sub-folders `train` and `test` (or `val`).
-        folder: where the files of the named datasets lie; None for `$WCGAN_DATA`, else `~/.cache/wcgan/data`.
+        folder: the folder of the named datasets; None for `$WCGAN_DATA`, or `~/.cache/wcgan/data`.
         resolution: height and width: each image is cropped to its central square and resized, bicubic with
             antialiasing. None for the dataset's own, which for a folder is the size that all its images share.
         channels: 1 for grey, 3 for colour; None for the dataset's own, which for a folder is 1 if every image is grey.
-        strict: whether an image that cannot be read is an error. It is skipped, and named in `skipped`, otherwise.
+        strict: whether an unreadable image is an error; otherwise it is skipped and listed in `skipped`.
         verify: whether the files of a named dataset must be the official ones.
-        progress: called with what is being done, how much of it is done, and how much there is.
+        progress: called with a description, how much is done, and how much there is.
 
     Raises:
-        FileNotFoundError: if the dataset, the folder or the split is not there.
-        ValueError: for an argument out of range, or files that are not what they should be.
+        FileNotFoundError: if the dataset, the folder or the split does not exist.
+        ValueError: for an argument out of range, or files that are damaged or not the official ones.
 
     Example:
         >>> from wcgan import data
@@ -156,13 +168,18 @@ def _load_named(
     resolution, channels = resolution or source.resolution, channels or source.channels
     if name == "digits":
         return load_digits(split, resolution, channels)
-    where = source.find(root)
-    if where is None:
-        looked = ", ".join(source.folders)
-        raise FileNotFoundError(f"{name} is not in {root} (looked for {looked}); {source.how_to_get(root)}")
+    where = _find_named(source, root)
     to_recipe = imagenet_to_recipe if "imagenet" in name else arrays_to_recipe
     recipe = to_recipe(source, where, split, resolution, channels, verify)
     return open_or_write(recipe, f"{name}-{split}", strict, progress)
+
+
+def _find_named(source: Source, root: Path) -> Path:
+    where = source.find(root)
+    if where is None:
+        looked = ", ".join(source.folders)
+        raise FileNotFoundError(f"{source.name} is not in {root} (looked for {looked}); {source.how_to_get(root)}")
+    return where
 
 
 def _image_folder(folder: str | os.PathLike[str]) -> Path:

@@ -1,7 +1,7 @@
-"""Image files -> arrays, in parallel.
+"""Decode image files into arrays in parallel, crop and resize them.
 
-Threads, not processes: Pillow decodes and resizes without holding the interpreter's lock, nothing has to be copied
-between processes, and a script needs no `if __name__ == "__main__"`.
+Threads are enough: Pillow releases the interpreter's lock while it decodes and resizes. Nothing is copied between
+processes, and a script needs no `if __name__ == "__main__"`.
 """
 
 import contextlib
@@ -18,21 +18,27 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from wcgan.core.reading import open_file
-from wcgan.data.recipe import Chunk
+from wcgan.data.pack import Chunk
 
 T = TypeVar("T")
 _GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
 _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange width and height
 _ORIENTATION = 0x0112
 _CHUNK_BYTES, _MOST_IN_CHUNK = 8 << 20, 64
-_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # whatever a file is called; Pillow would hand others to programs
-MOST_PIXELS = 1 << 26  # of an image: 8192 x 8192. A small file can hold one that fills the memory.
-_MOST_BYTES = 1 << 29  # of an image's file: as many pixels, not compressed
-_ROWS = 256  # of a 16-bit image, scaled at once
+_FORMATS = (
+    "PNG",
+    "JPEG",
+    "WEBP",
+    "BMP",
+    "GIF",
+)  # Pillow passes others to programs
+MOST_PIXELS = 1 << 26  # per image: 8192 x 8192. A small file can decode to an image that fills the memory.
+_MOST_BYTES = 1 << 29  # per file: as many pixels without compression
+_ROWS = 256  # rows of a 16-bit image to scale at once
 
 
 class Shape(NamedTuple):
-    """What a file's header says of its image."""
+    """The size and mode in a file's header."""
 
     height: int
     width: int
@@ -40,7 +46,7 @@ class Shape(NamedTuple):
 
 
 def read_shape(path: Path, upright: bool = True) -> Shape:
-    """Opens a file as far as its header."""
+    """Read the header of a file."""
     with open_image(path) as image:
         width, height = image.size
         if upright and _orientation(image) in _SIDEWAYS:
@@ -49,15 +55,15 @@ def read_shape(path: Path, upright: bool = True) -> Shape:
 
 
 def decode(path: Path, resolution: int | None, channels: int, upright: bool = True) -> NDArray[np.uint8]:
-    """One image, its first frame if it has several, as (channels, H, W).
+    """Decode an image, or its first frame if it has several, as (channels, H, W).
 
-    Transparency is laid on white, 16-bit grey is scaled to 8 bits, and every other mode is converted to grey or RGB.
+    Transparency becomes white, 16-bit grey is scaled to 8 bits, and every other mode is converted to grey or RGB.
 
     Args:
         path: the file.
         resolution: crop to the central square and resize to this; None leaves the size alone.
         channels: 1 or 3.
-        upright: turn the image as its EXIF orientation says.
+        upright: whether to apply the EXIF orientation.
     """
     with open_image(path) as opened:
         image: Image.Image = opened
@@ -72,7 +78,7 @@ def decode(path: Path, resolution: int | None, channels: int, upright: bool = Tr
 
 @contextlib.contextmanager
 def open_image(path: Path) -> Iterator[Image.Image]:
-    """An image whose header has been read and whose pixels have not.
+    """Open an image and read its header, but not its pixels.
 
     Raises:
         ValueError: for anything but a regular file, and for an image of more than `MOST_PIXELS`.
@@ -86,7 +92,7 @@ def open_image(path: Path) -> Iterator[Image.Image]:
 
 
 def _orientation(image: Image.Image) -> int:
-    # Asked of a PNG without it, Pillow would decode the whole image to look behind it.
+    # For a PNG without EXIF, Pillow would decode the whole image to look after it.
     return image.getexif().get(_ORIENTATION, 1) if "exif" in image.info else 1
 
 
@@ -106,12 +112,12 @@ def _to_mode(image: Image.Image, mode: str) -> Image.Image:
 
 
 def workers() -> int:
-    """Processors that this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_parallel(function: Callable[[Sequence[str]], T], items: Sequence[str], size: int) -> Iterator[T]:
-    """`function` of each `size` consecutive items, in order, a few ahead of the reader and no more."""
+    """Apply `function` to each `size` consecutive items, in order, only a few calls ahead of the reader."""
     with ThreadPoolExecutor(workers()) as pool:
         waiting: deque[Future[T]] = deque()
         try:
@@ -134,13 +140,13 @@ def decode_all(
     channels: int,
     upright: bool = True,
 ) -> Iterator[Chunk]:
-    """Decodes files in order; those that cannot be read are named in the chunk and left out of it.
+    """Decode files in order; unreadable ones are left out, and listed in their chunk.
 
     Args:
-        root: what `files` are relative to.
-        files: one image each.
+        root: the folder that `files` are relative to.
+        files: image files.
         labels: (N,), or None.
-        size: height and width that every image comes out with.
+        size: height and width of the results.
         resolution: as for `decode`.
         channels: as for `decode`.
         upright: as for `decode`.
@@ -177,7 +183,7 @@ def _decode_chunk(
 
 
 def reason(error: Exception) -> str:
-    """An error in one line, without the path that the caller names."""
+    """An error as one line without the path, which the caller adds."""
     if isinstance(error, OSError) and error.strerror:  # from the system
         return error.strerror.lower()
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -185,7 +191,7 @@ def reason(error: Exception) -> str:
 
 
 def fit_image(image: Image.Image, resolution: int) -> Image.Image:
-    """The central square, resized: bicubic, with antialiasing when it shrinks."""
+    """Crop to the central square and resize it: bicubic, with antialiasing."""
     if image.size == (resolution, resolution):
         return image
     width, height = image.size
@@ -196,13 +202,13 @@ def fit_image(image: Image.Image, resolution: int) -> Image.Image:
 
 
 def fit(images: NDArray[np.uint8], resolution: int, channels: int) -> NDArray[np.uint8]:
-    """`fit_image` of each, in grey or colour.
+    """Crop and resize images as `fit_image` does, and convert them to grey or colour.
 
     A grey image becomes three equal channels; a colour image becomes its luma (ITU-R 601).
 
     Args:
         images: (n, C, H, W), C = 1 or 3.
-        resolution: height and width to give.
+        resolution: height and width of the result.
         channels: 1 or 3.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Official files, over the network: resumed where they broke off, and checked before they are believed."""
+"""Download the official files of a dataset: interrupted downloads resume, and every file is verified."""
 
 import hashlib
 import http.client
@@ -19,7 +19,7 @@ _TIMEOUT = 30  # seconds without a byte
 
 
 def download(name: str, folder: str | os.PathLike[str] | None = None, *, progress: OnProgress | None = None) -> Path:
-    """Brings a named dataset into the data folder, from its official address, and returns where it lies.
+    """Download a named dataset from its official address into the data folder, and return its folder.
 
     What is already there is left alone. A download that was interrupted is continued.
 
@@ -58,7 +58,7 @@ def download(name: str, folder: str | os.PathLike[str] | None = None, *, progres
 
 
 def fetch(archive: Archive, root: Path, progress: OnProgress | None = None) -> Path:
-    """The whole, verified file, under a temporary name in `root`."""
+    """The complete, verified file, under a temporary name in `root`."""
     part = root / f".{archive.unpacks_to}.{archive.name}.part"
     failures = []
     for url in archive.urls:
@@ -105,7 +105,7 @@ def _continue(url: str, archive: Archive, part: Path, progress: OnProgress | Non
 
 
 def _unpack(part: Path, home: Path) -> None:
-    """Unpacks beside its place, then moves it there in one step; the archive is deleted."""
+    """Unpack next to the destination, rename atomically, and delete the archive."""
     scratch = home.with_name(f".{home.name}.unpacking")
     shutil.rmtree(scratch, ignore_errors=True)
     try:

@@ -1,4 +1,4 @@
-"""Any folder of images, one sub-folder per class or none."""
+"""Read any folder of images, with one sub-folder per class or none."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wcgan.core.terminal import OnProgress, printable
 from wcgan.data.decode import Shape, decode_all, in_parallel, read_shape
-from wcgan.data.recipe import Chunk, Recipe
+from wcgan.data.pack import Chunk, Recipe
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
@@ -18,7 +18,7 @@ _PROBE_CHUNK = 256
 
 
 def folder_splits(folder: Path) -> tuple[str, ...]:
-    """The splits of a folder of images: its sub-folder `train` makes it one with splits."""
+    """The splits of a folder of images, which has several if it has a sub-folder `train`."""
     if not (folder / "train").is_dir():
         return ("train",)
     return tuple(split for split, names in _SPLIT_FOLDERS.items() if any((folder / name).is_dir() for name in names))
@@ -27,7 +27,7 @@ def folder_splits(folder: Path) -> tuple[str, ...]:
 def folder_to_recipe(
     folder: Path, split: str, resolution: int | None, channels: int | None, progress: OnProgress | None = None
 ) -> Recipe:
-    """Lists the images and their classes; size and number of channels, where not given, are found when they are read.
+    """List the images and their classes; a size or number of channels that is not given is read from the files.
 
     Raises:
         FileNotFoundError: if there is no such folder or split.

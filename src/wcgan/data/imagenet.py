@@ -18,7 +18,7 @@ from wcgan.core.reading import parse_json, read_bytes, read_text
 from wcgan.core.terminal import printable, shown
 from wcgan.data.decode import decode_all
 from wcgan.data.folder import list_images
-from wcgan.data.recipe import Recipe
+from wcgan.data.pack import Recipe
 from wcgan.data.sources import Source
 
 _DEVKIT = "ILSVRC2012_devkit_t12/data"

@@ -1,4 +1,4 @@
-"""Decoded images on disk, memory-mapped: written once, atomically, and checked whenever opened.
+"""Decoded images on disk, memory-mapped: what a pack is made from, and the pack itself.
 
 A pack is a folder: `images.u8` ((N, C, H, W), row-major), `labels.i64` ((N,), absent without labels) and `pack.json`,
 which holds the shape, the classes, the fingerprint, the broken files, a CRC of each block and one of all this.
@@ -14,12 +14,13 @@ import os
 import re
 import shutil
 import sys
+import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +30,65 @@ from torch import Tensor
 from wcgan.core.files import locked, sync_folder
 from wcgan.core.reading import parse_json, read_bytes
 from wcgan.core.terminal import OnProgress
-from wcgan.data.recipe import Recipe, recipe_to_key, recipe_to_slot
+
+_FORMAT = 2  # of the packs: a higher number leaves those of an earlier version unread
+_CLOCK_TICK = 0.05  # seconds; a file written again within a file system's tick keeps its time stamp
+
+
+class Chunk(NamedTuple):
+    """Consecutive images of a dataset."""
+
+    images: NDArray[np.uint8]  # (n, C, H, W)
+    labels: NDArray[np.int64] | None  # (n,)
+    broken: tuple[tuple[str, str], ...] = ()  # (file, reason) of images that could not be read
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything known about a dataset before its images are decoded."""
+
+    root: Path
+    files: Sequence[str]
+    """Everything that the pack depends on, relative to `root` or absolute."""
+    count: int
+    """Number of images to read, including broken ones."""
+    classes: tuple[str, ...]
+    """Class names; empty without labels."""
+    options: tuple[object, ...]
+    """Everything else that the pack depends on: split, resolution, channels and so on."""
+    chunks: Callable[[], Iterator[Chunk]]
+
+
+def recipe_to_slot(recipe: Recipe) -> str:
+    """A name for the dataset and its options, independent of the contents of its files."""
+    described = json.dumps([_FORMAT, str(recipe.root.resolve()), recipe.options])
+    return hashlib.sha256(described.encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def recipe_to_key(recipe: Recipe) -> str:
+    """A name for the current contents of the files: a pack is used only while this is unchanged.
+
+    Hashes each file's path, size, modification time and change time. Programs can set the modification time back (an
+    archive's does); the change time moves whenever content or name do, and cannot be set. Reading every byte instead
+    would cost as much as packing again. A file written within the last clock tick could change once more without its
+    times moving, so that case waits for the tick to pass.
+    """
+    digest = hashlib.sha256(recipe_to_slot(recipe).encode())
+    digest.update(json.dumps(recipe.classes).encode())
+    root, newest = os.fspath(recipe.root), 0
+    for name in recipe.files:
+        try:
+            stat = os.stat(os.path.join(root, name))  # an absolute name stands for itself
+        except OSError as error:  # a link that leads nowhere: whoever reads it says so
+            digest.update(os.fsencode(name) + b"\0%d\n" % (error.errno or 0))
+            continue
+        newest = max(newest, stat.st_mtime_ns, stat.st_ctime_ns)
+        digest.update(os.fsencode(name) + b"\0%d %d %d\n" % (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    if abs(time.time() - newest / 1e9) < _CLOCK_TICK:
+        time.sleep(_CLOCK_TICK)
+        return recipe_to_key(recipe)
+    return digest.hexdigest()[:24]
+
 
 _log = logging.getLogger(__name__)
 _BLOCK = 4 << 20  # bytes under one CRC
@@ -39,12 +98,12 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Linux's value; Python na
 
 
 class DamagedPackError(Exception):
-    """A pack whose files do not agree with each other."""
+    """A pack whose files are inconsistent."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """Images and labels, mapped from disk."""
+    """Memory-mapped images and labels."""
 
     images: Tensor
     labels: Tensor | None
@@ -55,7 +114,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What pack.json says."""
+    """The contents of pack.json."""
 
     shape: tuple[int, ...]
     labelled: bool
@@ -67,14 +126,14 @@ class _Contents:
 
 
 def cache_folder() -> Path:
-    """Where packs are kept: `$WCGAN_CACHE`, else `~/.cache/wcgan`."""
+    """The folder of packs and other caches: `$WCGAN_CACHE`, or `~/.cache/wcgan`."""
     return Path(os.environ.get("WCGAN_CACHE") or "~/.cache/wcgan").expanduser().absolute()
 
 
 def content_fingerprint(
     images: "hashlib._Hash", labels: bytes, shape: tuple[int, ...], classes: tuple[str, ...]
 ) -> str:
-    """Names what training sees: equal pixels, labels and classes give equal fingerprints, wherever they came from.
+    """A hash of what training sees: equal pixels, labels and classes give equal fingerprints, whatever the files.
 
     Args:
         images: SHA-256 of the pixels, fed so far.
@@ -89,7 +148,7 @@ def content_fingerprint(
 
 
 def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnProgress | None = None) -> Pack:
-    """The pack of `recipe`: the one on disk if it is whole and its files are unchanged, else a new one.
+    """The pack of a recipe: the one on disk if it is complete and its files are unchanged, or a new one.
 
     Processes that ask for the same pack at once wait for the first of them to write it.
     """
@@ -125,7 +184,7 @@ def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnP
 
 
 def open_pack(home: Path) -> Pack:
-    """Maps a pack.
+    """Memory-map a pack.
 
     Raises:
         FileNotFoundError: if there is none.
@@ -161,7 +220,7 @@ def _open_if_whole(home: Path) -> Pack | None:
 
 
 def _map(path: Path, crcs: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A file as a tensor that shares the page cache; writing to the tensor copies pages and leaves the file alone."""
+    """A file as a tensor that shares the page cache; writing to the tensor does not change the file."""
     size = path.stat().st_size
     if len(crcs) != -(-size // _BLOCK):
         raise ValueError(f"{path.name} has {size} bytes, not the {len(crcs)} blocks it was written with")
@@ -180,7 +239,7 @@ def _map(path: Path, crcs: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 class _CheckedFile:
-    """Writes bytes and the CRC of every block of them."""
+    """Writes bytes, and records the CRC of every block."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.crcs, self._filled = file, [0], 0
@@ -260,7 +319,7 @@ def _new_part(home: Path) -> Path:
 
 
 def _publish(part: Path, home: Path) -> None:
-    """Gives the finished folder its name, in one step; if another process was first with a whole pack, that stays."""
+    """Rename the finished folder atomically; if another process has finished the same pack first, keep that one."""
     while True:
         try:
             os.rename(part, home)

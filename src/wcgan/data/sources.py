@@ -1,4 +1,4 @@
-"""The named datasets: where their files lie, what they hold, what they hash to and where they come from."""
+"""The named datasets: their folders, contents, checksums and official addresses."""
 
 import os
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ _DIGITS = tuple("0123456789")
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download: a compressed archive that is unpacked, or a file that is kept as it is."""
+    """A file to download: an archive to unpack, or a file to keep as it is."""
 
     urls: tuple[str, ...]
-    """Tried in order."""
+    """Addresses, tried in order."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     md5: str
-    """As its publisher gives it."""
+    """Published checksum."""
     unpacks_to: str
-    """The folder, under the data folder, that it unpacks to or is put in."""
+    """The folder under the data folder that it unpacks to, or is stored in."""
 
     @property
     def name(self) -> str:
@@ -37,20 +37,20 @@ class Source:
 
     name: str
     resolution: int
-    """Height and width that `load` gives by default."""
+    """Default height and width in `load`."""
     channels: int
     counts: Mapping[str, int]
     """Images in each split."""
     classes: tuple[str, ...] = ()
-    """In the order of the labels; empty where the files themselves name them."""
+    """Class names in the order of the labels; empty if they are read from the files."""
     class_count: int = 10
     folders: tuple[str, ...] = ()
-    """Where it may lie under the data folder."""
+    """Its possible folders under the data folder."""
     markers: tuple[str, ...] = ()
-    """It lies in a folder that holds one of these; a folder's name ends with a slash."""
+    """Files that identify its folder, any of which is enough; the name of a sub-folder ends with a slash."""
     archives: tuple[Archive, ...] = ()
     by_hand: str = ""
-    """How to get it where it cannot be downloaded."""
+    """How to get it if it cannot be downloaded."""
     checksums: Mapping[str, str] = field(default_factory=dict)
     """File name -> algorithm:digest of its content, decompressed. Files without one are checked by content alone."""
 
@@ -60,7 +60,7 @@ class Source:
         return f"{splits} images, {self.resolution}x{self.resolution}x{self.channels}, {self.class_count:,} classes"
 
     def find(self, root: Path) -> Path | None:
-        """The folder that holds the files: one of the usual names under `root`, or `root` itself."""
+        """The folder of its files: one of `folders` under `root`, or `root` itself."""
         for folder in [*(root / name for name in self.folders), root]:
             for marker in self.markers:
                 if (folder / marker).is_dir() if marker.endswith("/") else (folder / marker).is_file():
@@ -81,7 +81,7 @@ class Source:
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where the files of the named datasets lie: `folder`, else `$WCGAN_DATA`, else `~/.cache/wcgan/data`."""
+    """The folder of the named datasets: `folder`, or `$WCGAN_DATA`, or `~/.cache/wcgan/data`."""
     return Path(folder or os.environ.get("WCGAN_DATA") or "~/.cache/wcgan/data").expanduser().absolute()
 
 

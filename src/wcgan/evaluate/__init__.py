@@ -1,4 +1,4 @@
-"""Images to features to scores. Scores by the small classifier's features carry its name, never plain FID or IS."""
+"""Score images: FID, KID, IS, precision and recall. Scores from the small classifier always carry its name."""
 
 from wcgan.evaluate.features import Features, shape_to_words
 from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor, features_to_moments, frechet_distance
@@ -6,7 +6,7 @@ from wcgan.evaluate.inception import Inception, load_inception
 from wcgan.evaluate.inception_score import RunningInceptionScore, inception_score
 from wcgan.evaluate.kid import kernel_distance
 from wcgan.evaluate.precision_recall import precision_recall
-from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, find_protocol, plan_name_of, protocol_to_plan
+from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, facts_to_name, find_protocol, protocol_to_plan
 from wcgan.evaluate.reference import Reference, load_reference
 from wcgan.evaluate.score import check_metrics, evaluate_generator, evaluate_images
 from wcgan.evaluate.small_classifier import Classifier, ClassifierFacts, ClassifierSettings
@@ -30,6 +30,7 @@ __all__ = [
     "covariance_to_factor",
     "evaluate_generator",
     "evaluate_images",
+    "facts_to_name",
     "features_to_moments",
     "find_protocol",
     "frechet_distance",
@@ -38,7 +39,6 @@ __all__ = [
     "load_inception",
     "load_reference",
     "load_small_classifier",
-    "plan_name_of",
     "precision_recall",
     "protocol_to_plan",
     "shape_to_words",

@@ -1,6 +1,6 @@
-"""Tensors worth keeping, on disk: a safetensors file and a JSON file each, never half written, no pickle.
+"""A cache of tensors on disk: a safetensors file and a JSON file per entry, written atomically, without pickle.
 
-Trained classifiers lie under `classifiers`, statistics of reference sets under `statistics`.
+Trained classifiers are under `classifiers`, statistics of reference sets under `statistics`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ except ImportError as error:
 
 
 def load(kind: str, name: str, cache: Path | None = None) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The tensors and the record stored under a name; None where there are none, or where a file is damaged."""
+    """The tensors and the record stored under a name; None if there are none, or if a file is damaged."""
     weights_file, record_file = _files(kind, name, cache)
     try:
         record = parse_json(read_bytes(record_file))
@@ -37,7 +37,7 @@ def load(kind: str, name: str, cache: Path | None = None) -> tuple[dict[str, Ten
 
 
 def save(kind: str, name: str, weights: dict[str, Tensor], record: dict[str, Any], cache: Path | None = None) -> None:
-    """Store tensors and a record with their fingerprint in it: the tensors first, so that a record means both."""
+    """Store tensors, then a record with their fingerprint: if the record exists, so do the tensors."""
     weights_file, record_file = _files(kind, name, cache)
     record = {**record, "weights": fingerprint(weights)}
     weights_file.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file.
 
     Raises:
-        ValueError: for a file that is damaged, or something else.
+        ValueError: for a damaged file, or one of another format.
     """
     try:
         return safetensors.torch.load(file.read_bytes())

@@ -1,4 +1,4 @@
-"""`wcgan evaluate`: a run, a checkpoint or a folder of images against real images, by a protocol."""
+"""`wcgan evaluate`: score a run, a checkpoint or a folder of images against real images, with a protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wcgan.core.device import find_device
 from wcgan.core.processes import Rank, join_processes
 from wcgan.core.terminal import OnProgress
 from wcgan.evaluate.features import Features
-from wcgan.evaluate.image_sets import classifier_of, load_set, name_to_parts
+from wcgan.evaluate.image_sets import classifier_for, load_image_set, name_to_parts
 from wcgan.evaluate.inception import load_inception
 from wcgan.evaluate.precision_recall import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, Plan, Protocol, find_protocol, protocol_to_plan
@@ -28,32 +28,32 @@ FEATURES = ("inception", "classifier")
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How to measure."""
+    """The options of an evaluation."""
 
     reference: str | None = None
     """The real images: `name:split`, or a folder. None for the data of the run."""
     protocol: str | None = None
-    """A name of `PROTOCOLS`; None for paper-10k of a run and all of a folder."""
+    """A name in `PROTOCOLS`; None for paper-10k with a run and all with a folder."""
     metrics: tuple[str, ...] | None = None
-    """Some of is, fid, kid and pr (precision and recall); None for those that networks and numbers of images allow."""
+    """Some of is, fid, kid and pr (precision and recall); None for all that are possible."""
     features: tuple[str, ...] = ("inception",)
-    """What looks at the images: inception, classifier or both."""
+    """The feature networks: inception, classifier or both."""
     inception_weights: Path | None = None
-    """A file of weights; None for `WCGAN_INCEPTION_WEIGHTS`, else a download."""
+    """A file of weights; None for the file in `WCGAN_INCEPTION_WEIGHTS`, or a download."""
     images: int | None = None
-    """Images to score in place of the protocol's number."""
+    """Number of images to score, instead of the protocol's."""
     kid_subset_size: int = 1000
     """Images in each of KID's subsets."""
     seed: int = 0
-    """Of labels, noise and KID's subsets."""
+    """Seed for labels, noise and KID's subsets."""
     checkpoint: str = "last"
-    """Of a run: last, best or an iteration."""
+    """The checkpoint of a run: last, best or an iteration."""
     resolution: int | None = None
-    """Of a folder: the side to which its images and the real ones are brought."""
+    """For a folder: the side to which its images and the real images are resized."""
     channels: int | None = None
-    """Of a folder: 1 for grey, 3 for colour, to which both are brought."""
+    """For a folder: 1 to convert both sets to grey, 3 to colour."""
     batch: int | None = None
-    """Images through a network at once; changes nothing but time and memory."""
+    """Batch size for the networks; affects only time and memory."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
@@ -70,31 +70,31 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured."""
+    """The result of an evaluation."""
 
     scores: dict[str, Any]
-    """The figures under their names, the protocol, and what it took."""
+    """The scores under their names, the protocol, the time and the hardware."""
     iteration: int
-    """Of the generator; 0 for images."""
+    """Iteration of the generator; 0 for images."""
     run: Run | None
-    """Whose metrics the figures belong to; of a folder of images, the folder; None of what comes with the package."""
+    """The run or folder of images whose metrics get the scores; None for what comes with the package."""
     notes: tuple[str, ...]
-    """What was left out, and why."""
+    """What was left out and why."""
     first_process: bool
     """Whether this process is the one that writes."""
 
 
 def evaluate(target: str, config: EvaluationConfig, progress: OnProgress | None = None) -> Evaluation:
-    """Scores a run, a checkpoint, a folder of images or a named set.
+    """Score a run, a checkpoint, a folder of images or a named set.
 
     Args:
         target: the folder of a run, a `.safetensors` file in its `checkpoints`, the name of a generator that comes with
             the package, a folder of images, or `name:split`.
-        config: how to measure.
-        progress: called with what is being done, how much of it is done, and how much there is.
+        config: the options.
+        progress: called with a description, how much is done, and how much there is.
 
     Raises:
-        ValueError: for a target that is none of these, or anything that cannot be measured.
+        ValueError: for a target that is none of these, or one that cannot be scored.
     """
     is_shipped = target in shipped_generators() and not Path(target).exists()
     path = shipped(target) if is_shipped else Path(target)
@@ -123,7 +123,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
     protocol = find_protocol(config.protocol or "paper-10k")
     generator = own.generator
     tested = own.data.reference_name if protocol.split == "test" else own.data.name
-    reference = load_set(
+    reference = load_image_set(
         config.reference or tested,
         protocol.split,
         own.data.folder,
@@ -150,12 +150,12 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
 
 def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
     if config.reference is None:
-        raise ValueError(f"what shall {target} be compared with? Say --reference name:split, or --reference FOLDER")
+        raise ValueError(f"what should {target} be compared with? Give --reference name:split or --reference FOLDER")
     protocol, device = find_protocol(config.protocol or "all"), str(find_device(config.device))
     size = (config.resolution, config.channels)
-    images = load_set(target, "test", None, *size, progress)
-    reference = load_set(config.reference, protocol.split, None, *size, progress)
-    networks = _inception(config, device)  # after the images: what is wrong with them is said at once
+    images = load_image_set(target, "test", None, *size, progress)
+    reference = load_image_set(config.reference, protocol.split, None, *size, progress)
+    networks = _inception(config, device)  # after the images, so that their errors are reported at once
     networks += _classifier(config, reference, config.reference, device, rank, None, progress)
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), len(images))
     scores = evaluate_images(images, reference, networks, plan, **_options(config, metrics, rank, progress))
@@ -163,7 +163,7 @@ def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: O
 
 
 def path_to_checkpoint(path: Path, wanted: str) -> tuple[Run, Checkpoint]:
-    """The run and the checkpoint that a path means: a file of `checkpoints`, or the one wanted of a run's folder."""
+    """The run and checkpoint for a path: a file in `checkpoints`, or a run's folder and the wanted checkpoint."""
     if path.suffix != ".safetensors":
         return Run(path), find_checkpoint(Run(path), wanted)
     run = Run(path.parent.parent)
@@ -187,13 +187,13 @@ def _classifier(
 ) -> list[Features]:
     if "classifier" not in config.features:
         return []
-    return [classifier_of(reference, name_to_parts(name)[0], device, rank, folder, progress)]
+    return [classifier_for(reference, name_to_parts(name)[0], device, rank, folder, progress)]
 
 
 def _plan(
     config: EvaluationConfig, networks: Sequence[Features], protocol: Protocol, reference: int, generated: int | None
 ) -> tuple[tuple[str, ...], Plan, tuple[str, ...]]:
-    """The metrics asked for, else all that networks and numbers of images allow; their plan; what is left out."""
+    """The metrics asked for, or all that are possible; their plan; and notes on those left out."""
     metrics, notes = list(config.metrics or METRICS), []
     if config.metrics is None and all(network.classes is None for network in networks):
         metrics.remove("is")
@@ -222,7 +222,7 @@ def _options(
 
 
 def sampler_to_sample(sampler: Sampler) -> Any:
-    """A generator as evaluation takes it: its images stay on its device."""
+    """A generator as the function that evaluation needs; its images stay on the device."""
 
     def sample(count: int, labels: Tensor | None, seed: int) -> Tensor:
         return sampler.from_noise(sampler.noise(count, seed), labels, stay=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vmap
 
-from wcgan.core.randomness import generator_for
+from wcgan.core.device import generator_for
 from wcgan.evaluate.small_classifier import reproducible
 from wcgan.nets import Generator
 

@@ -1,14 +1,14 @@
-"""What every network that scores images has in common."""
+"""The interface of the networks that score images, and the names of scores."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import typing
 
 import torch
 from torch import Tensor
 
 
-class Features(Protocol):
+class Features(typing.Protocol):
     """A network that turns images into features and, where it has classes, predictions."""
 
     @property
@@ -21,26 +21,26 @@ class Features(Protocol):
 
     @property
     def classes(self) -> int | None:
-        """The length of a prediction; None where there is none, and no Inception Score."""
+        """Number of classes; None for a network without predictions, which gives no Inception Score."""
 
     @property
     def fingerprint(self) -> str:
-        """Of the weights: scores are comparable where it is the same."""
+        """Fingerprint of the weights: scores are comparable only if it is the same."""
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
 
     @property
     def batch(self) -> int:
-        """How many images suit it at a time."""
+        """A suitable batch size."""
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Features `(N, f)` and logits `(N, classes)` or None, of uint8 images `(N, C, H, W)`, in float32."""
 
 
 def score_name(metric: str, features: Features) -> str:
-    """The name of a figure: plain for the Inception network, with the network's name for any other.
+    """The name of a score: plain for the Inception network, and with the network's name for any other.
 
     Example:
         >>> from types import SimpleNamespace
@@ -59,7 +59,7 @@ def check_pixels(images: Tensor) -> None:
 
 
 def shape_to_words(shape: tuple[int, ...]) -> str:
-    """A size and a mode.
+    """An image's size and mode, given its shape `(C, H, W)`.
 
     Example:
         >>> shape_to_words((3, 32, 48))

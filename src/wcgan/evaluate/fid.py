@@ -136,7 +136,7 @@ def frechet_distance(first: Moments, second: Moments, factor: Tensor | None = No
             f"the two sets have {len(first.mean)} and {len(second.mean)} features: both must come from the same network"
         )
     if not all(bool(part.isfinite().all()) for part in (*first, *second)):
-        raise ValueError("the moments hold NaN or infinite values: no distance can be computed from them")
+        raise ValueError("the moments contain NaN or infinite values: no distance can be computed from them")
     mean, covariance = (part.double() for part in first)
     other_mean, other_covariance = (part.to(mean) for part in second)
     other_factor = covariance_to_factor(other_covariance) if factor is None else factor.to(mean)

@@ -1,42 +1,46 @@
-"""Sets of images by their names, as they are written on the command line: `cifar10:test`, or a folder."""
+"""Images to score: sets named on the command line, such as `cifar10:test`, and images in chunks of a fixed size."""
 
 from __future__ import annotations
 
 import hashlib
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from wcgan import data
+from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
-from wcgan.core.randomness import generator_for
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
 from wcgan.evaluate.small_classifier import Classifier
 from wcgan.evaluate.train_small_classifier import load_small_classifier
 
 _SPLITS = ("train", "test", "unlabeled")
+CHUNK = 256
+"""Images that are drawn at once: an image depends on its chunk's seed, not on the batch size or the processes."""
+Sample = Callable[[int, "Tensor | None", int], Tensor]
+"""`sample(n, labels, seed)`: n uint8 images `(n, C, H, W)`, for labels `(n,)` or None, from the seed alone."""
 
 
 def training_split(name: str) -> str:
-    """The split that a GAN learns from; of STL-10 the unlabeled images, as in the paper."""
+    """The split to train a GAN on: for STL-10 the unlabeled images, as in the paper."""
     return "unlabeled" if name == "stl10" else "train"
 
 
 def reference_split(name: str, split: str) -> str:
-    """Where a protocol's real images come from: those of the authors' code.
+    """The split of the real images, given the one that a protocol names; as in the authors' code.
 
-    That takes the unlabeled images of STL-10, and in place of Tiny ImageNet's validation images its test images, which
-    have no labels.
+    For STL-10 that is the unlabeled images, and for Tiny ImageNet the test images, which have no labels, instead of the
+    validation images.
     """
     return "unlabeled" if name == "stl10" or (name, split) == ("tiny-imagenet", "test") else split
 
 
 def name_to_parts(name: str) -> tuple[str, str | None]:
-    """A set's name and its split, None where none is written.
+    """The dataset or folder that a name means, and its split or None.
 
     Example:
         >>> name_to_parts("cifar10:test"), name_to_parts("pictures/cats")
@@ -46,7 +50,7 @@ def name_to_parts(name: str) -> tuple[str, str | None]:
     return (before, after) if colon and after in _SPLITS and not Path(name).exists() else (name, None)
 
 
-def load_set(
+def load_image_set(
     name: str,
     split: str,
     folder: str | None = None,
@@ -54,9 +58,9 @@ def load_set(
     channels: int | None = None,
     progress: OnProgress | None = None,
 ) -> data.Dataset:
-    """A set to measure with: `name:split`, or `name` with the split given here. Every file of it must be readable.
+    """Load a set to score or compare with: `name:split`, or `name` with the given split; unreadable files are errors.
 
-    A folder without splits has all its images in one, whatever the split given here.
+    A folder without splits is loaded whole, whatever the split.
     """
     name, written = name_to_parts(name)
     chosen = written or reference_split(name, split)
@@ -65,7 +69,7 @@ def load_set(
     return data.load(name, chosen, folder, resolution=resolution, channels=channels, strict=True, progress=progress)
 
 
-def classifier_of(
+def classifier_for(
     reference: data.Dataset,
     name: str,
     device: str,
@@ -73,17 +77,17 @@ def classifier_of(
     folder: str | None = None,
     progress: OnProgress | None = None,
 ) -> Classifier:
-    """The classifier that learnt from the training split of a set, tested on the test split where it has one.
+    """The small classifier for a set: trained on its training split, and tested on its test split if it has one.
 
-    The first process trains it, and the others find it in the cache.
+    The first process trains it, and the others load it from the cache.
 
     Args:
-        reference: the real images; the classifier has their size and mode.
-        name: of the set, without a split.
+        reference: the real images; the classifier takes images of their size and mode.
+        name: the dataset or folder, without a split.
         device: where the classifier runs.
         rank: this process among all.
-        folder: where the named sets lie.
-        progress: called with what is being done, how much of it is done, and how much there is.
+        folder: the folder of the named datasets.
+        progress: called with a description, how much is done, and how much there is.
     """
     _, channels, height, width = reference.images.shape
     resolution = height if height == width else None
@@ -100,50 +104,45 @@ def classifier_of(
         return load_small_classifier(training, test, device=device, progress=epochs)
 
 
-CHUNK = 256
-Sample = Callable[[int, "Tensor | None", int], Tensor]
-"""`sample(n, labels, seed)`: n uint8 images `(n, C, H, W)`, for labels `(n,)` or None, from the seed alone."""
-
-
-class Source(Protocol):
-    """A set of images."""
+class ChunkedImages(typing.Protocol):
+    """A sequence of images in chunks."""
 
     def chunk(self, number: int) -> tuple[Tensor, Tensor | None]:
-        """Images number `CHUNK * number` and on, and the labels that were asked for."""
+        """The images from number `CHUNK * number` on, and the labels they were generated for."""
 
 
 class StoredImages:
-    """The images of a dataset or a folder, in an order that their content alone decides.
+    """The images of a dataset, in an order that depends on their pixels alone.
 
     Args:
-        dataset: where they are; its order does not matter.
+        dataset: the images, in any order.
     """
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset, self.order = dataset, content_order(dataset.images)
 
     def chunk(self, number: int) -> tuple[Tensor, None]:
-        """Some images, without labels."""
+        """A chunk of images, without labels."""
         return self.dataset.images[self.order[CHUNK * number : CHUNK * (number + 1)]], None
 
 
 class GeneratedImages:
-    """Images from a generator: each is decided by the seed and its number.
+    """Images from a generator; each depends on the seed and its own number alone.
 
     Args:
-        sample: `sample(n, labels, seed)` gives n uint8 images from the seed alone. It is asked for whole chunks.
-        classes: of the labels, which are drawn uniformly; None for a generator that takes none.
-        seed: of labels and images.
+        sample: `sample(n, labels, seed)` gives n uint8 images from the seed alone. It is called for whole chunks.
+        classes: number of classes, from which labels are drawn uniformly; None for a generator without labels.
+        seed: seed for labels and images.
     """
 
     def __init__(self, sample: Sample, classes: int | None, seed: int) -> None:
         self.sample, self.classes, self.seed = sample, classes, seed
 
     def chunk(self, number: int) -> tuple[Tensor, Tensor | None]:
-        """Some images, and the labels they were made for.
+        """A chunk of images, and the labels they were generated for.
 
         Raises:
-            ValueError: for another number of images than asked for.
+            ValueError: if `sample` returns another number of images.
         """
         generator = generator_for(self.seed, "evaluation", number)
         labels = None if self.classes is None else torch.randint(self.classes, (CHUNK,), generator=generator)
@@ -153,8 +152,8 @@ class GeneratedImages:
         return images, labels
 
 
-def batches(source: Source, count: int, batch: int, rank: Rank) -> Iterator[tuple[int, Tensor, Tensor | None]]:
-    """The number of its first image, images and labels, for each batch of this process's share of `count` images."""
+def batches(source: ChunkedImages, count: int, batch: int, rank: Rank) -> Iterator[tuple[int, Tensor, Tensor | None]]:
+    """This process's share of `count` images in batches: the first image's number, the images, and their labels."""
     for number in range(rank.index, -(-count // CHUNK), rank.count):
         images, labels = source.chunk(number)
         here = min(CHUNK, count - CHUNK * number)
@@ -164,6 +163,6 @@ def batches(source: Source, count: int, batch: int, rank: Rank) -> Iterator[tupl
 
 
 def content_order(images: Tensor) -> Tensor:
-    """The places `(N,)` of the images by the SHA-256 of their pixels: an even draw that no file name decides."""
+    """Indices `(N,)` that sort images by the SHA-256 of their pixels: a fair draw, independent of file names."""
     digests = [hashlib.sha256(image.numpy()).digest() for image in images]
     return torch.tensor(sorted(range(len(digests)), key=digests.__getitem__), dtype=torch.int64)

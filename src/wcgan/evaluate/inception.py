@@ -1,4 +1,4 @@
-"""The network of the scores: torch-fidelity's port of the TensorFlow Inception of 2015-12-05."""
+"""The Inception network that FID, KID and IS are defined with: torch-fidelity's port of TensorFlow's 2015-12-05."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from urllib.error import URLError
 import torch
 from torch import Tensor, nn
 
+from wcgan.core.device import find_device
 from wcgan.evaluate import cached_tensors
 from wcgan.evaluate.features import check_pixels, shape_to_words
-from wcgan.evaluate.small_classifier import resolve_device
 
 VARIABLE = "WCGAN_INCEPTION_WEIGHTS"
 _WAYS_OUT = f"name a file of them with --inception-weights or {VARIABLE}, or use --features classifier"
 
 
 class Inception:
-    """uint8 images to their 2048 features and, with complete weights, the logits of IS. One of `Features`.
+    """Computes 2048 features of uint8 images and, with complete weights, the logits for IS. Implements `Features`.
 
-    Images of any size go in; the network resizes them to 299 x 299 as TensorFlow 1 did. Grey images are repeated over
-    the three channels. Convolutions run in the precision that torch-fidelity has: float32, which on a GPU means torch's
-    default of TF32 products.
+    Images may have any size; the network resizes them to 299 x 299 as TensorFlow 1 did. Grey images are repeated over
+    the three channels. Convolutions run in the same precision as in torch-fidelity: float32, which on a GPU means
+    PyTorch's default of TF32 products.
 
     Args:
         network: torch-fidelity's network, with its weights.
-        fingerprint: of the weights.
-        complete: whether the last layer's weights are there.
+        fingerprint: hash of the weights.
+        complete: whether the weights include the last layer.
         device: where it runs.
     """
 
@@ -61,18 +61,18 @@ class Inception:
 
 
 def load_inception(weights: Path | None = None, device: torch.device | str | None = None) -> Inception:
-    """The network with weights from a file, else from the file in `WCGAN_INCEPTION_WEIGHTS`, else downloaded.
+    """Load the network, with weights from a file, or from the file in `WCGAN_INCEPTION_WEIGHTS`, or downloaded.
 
     Args:
-        weights: a state dict under torch-fidelity's names, as `.pth` or `.safetensors`. The last layer may be missing:
-            then there is no Inception Score.
+        weights: a state dict under torch-fidelity's names, as `.pth` or `.safetensors`. Without the last layer
+            there is no Inception Score.
         device: where it runs; by default the GPU, if there is one.
 
     Raises:
-        ValueError: for a file that is not there or holds something else, or where nothing can be downloaded.
-        ImportError: where torch-fidelity is not installed.
+        ValueError: for a missing file, a file of something else, or a failed download.
+        ImportError: if torch-fidelity is not installed.
     """
-    place = resolve_device(device)
+    place = find_device("auto" if device is None else str(device))
     file = weights or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     state = _download() if file is None else _read(file)
     complete = "fc.weight" in state
@@ -83,7 +83,7 @@ def load_inception(weights: Path | None = None, device: torch.device | str | Non
 
 
 def fidelity_version() -> str:
-    """torch-fidelity's, or where it lies on the path without being installed, that of its module."""
+    """The version of torch-fidelity, from its package or, if only its source is on the path, from its module."""
     try:
         return importlib.metadata.version("torch-fidelity")
     except importlib.metadata.PackageNotFoundError:
@@ -102,7 +102,7 @@ def _module(name: str) -> Any:
 
 
 def empty_network(features: tuple[str, ...]) -> nn.Module:
-    """torch-fidelity's network before it has weights, which it would otherwise unpickle or download as it is built."""
+    """torch-fidelity's network without weights, which its constructor would otherwise unpickle or download."""
 
     class Network(_module("feature_extractor_inceptionv3").FeatureExtractorInceptionV3):  # type: ignore[misc]
         def load_state_dict(self, state_dict: dict[str, Tensor]) -> Any:
@@ -111,7 +111,7 @@ def empty_network(features: tuple[str, ...]) -> nn.Module:
     nothing = io.BytesIO()
     torch.save({}, nothing)
     nothing.seek(0)
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers are left as they were
+    with torch.random.fork_rng(devices=[]):  # leaves the caller's random state alone
         network: nn.Module = Network("inception-v3-compat", list(features), feature_extractor_weights_path=nothing)
     return network
 
@@ -157,7 +157,7 @@ def _check(state: dict[str, Tensor], wanted: dict[str, Tensor], where: str) -> N
 
 
 def _fused(network: nn.Module) -> nn.Module:
-    """The same function with every batch normalisation inside the convolution before it: a fifth less work."""
+    """The same network with every batch norm folded into the convolution before it: a fifth less work."""
     for block in network.modules():
         if isinstance(getattr(block, "bn", None), nn.BatchNorm2d):
             block.conv = nn.utils.fusion.fuse_conv_bn_eval(block.conv, block.bn)  # type: ignore[arg-type, type-var]
@@ -166,7 +166,7 @@ def _fused(network: nn.Module) -> nn.Module:
 
 
 def _torch_defaults() -> Any:
-    """What torch-fidelity runs with, whatever the program around has set."""
+    """The settings that torch-fidelity runs with, whatever the calling program has set."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 
 
@@ -174,11 +174,11 @@ _DESCRIPTION = "torchvision._meta_registrations"
 
 
 def import_torchvision() -> None:
-    """Imports torchvision beside any torch, for torch-fidelity, which imports it and uses none of its operators.
+    """Import torchvision even if its operators do not match torch: torch-fidelity imports it but uses none of them.
 
-    As it is imported, torchvision describes its compiled operators to torch, and fails where they were built for
-    another torch: the one from the package index beside a torch for CPUs says `operator torchvision::nms does not
-    exist`. The description is left out there.
+    On import, torchvision registers its compiled operators with torch, which fails if they were built for another
+    torch: the build from the package index beside a CPU build of torch raises `operator torchvision::nms does not
+    exist`. In that case the registration is skipped.
     """
     try:
         import torchvision  # type: ignore[import-untyped]

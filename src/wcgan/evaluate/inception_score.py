@@ -9,7 +9,7 @@ from wcgan.core.processes import Rank
 
 
 def inception_score(logits: Tensor, splits: int = 10) -> tuple[float, float]:
-    r"""How sure the predictions are of one class each, and how evenly they spread over the classes.
+    r"""How confident the predictions are, and how evenly they spread over the classes.
 
     .. math:: \exp \operatorname{E}_x \operatorname{KL}(p(y|x) \,\|\, p(y))
               = \exp \big( H[\operatorname{E}_x p(y|x)] - \operatorname{E}_x H[p(y|x)] \big)

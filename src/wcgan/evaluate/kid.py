@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
-from wcgan.core.randomness import generator_for
 
 SUBSETS, SUBSET_SIZE = 100, 1000  # torch-fidelity's
 
@@ -24,15 +24,15 @@ def kernel_distance(
     .. math:: \operatorname{E} k(x, x') + \operatorname{E} k(y, y') - 2 \operatorname{E} k(x, y), \qquad
               k(x, y) = (x^\top y / f + 1)^3.
 
-    Unbiased, so that two sets of one distribution give 0 on average and may give less.
+    It is unbiased: two sets from one distribution give 0 on average, and sometimes less.
 
     Args:
         first: features `(n, f)` of one set.
         second: features `(m, f)` of the other.
-        subsets: how many pairs of subsets are drawn.
-        size: images in each.
-        seed: of the subsets.
-        rank: the processes that take turns at the subsets; each holds all the features.
+        subsets: number of pairs of subsets.
+        size: images per subset.
+        seed: seed for the subsets.
+        rank: the processes that share the subsets; each has all features.
 
     Raises:
         ValueError: for fewer images than a subset has, or features that do not match or are not finite.
@@ -52,10 +52,10 @@ def kernel_distance(
     if fewest < size:
         raise ValueError(
             f"KID draws subsets of {size} images and one of the sets has {fewest}: score more images, "
-            f"or say --kid-subset-size {fewest} or less"
+            f"or give --kid-subset-size {fewest} or less"
         )
     if not bool(first.isfinite().all() and second.isfinite().all()):
-        raise ValueError("the features hold NaN or infinite values: no distance can be computed from them")
+        raise ValueError("the features contain NaN or infinite values: no distance can be computed from them")
     rank = rank or Rank()
     values = torch.zeros(subsets, dtype=torch.float64, device=first.device)
     for number in range(rank.index, subsets, rank.count):

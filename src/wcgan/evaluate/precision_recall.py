@@ -1,4 +1,4 @@
-"""Precision and recall of a set of images: how much of it looks real, and how much of what is real it has."""
+"""Precision and recall: how many generated images look real, and how many real images are covered."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CHUNK = 500  # rows of distances at once
 def precision_recall(
     generated: Tensor, real: Tensor, neighbours: int = NEIGHBOURS, rank: Rank | None = None
 ) -> tuple[float, float]:
-    """Precision: the share of generated images that lie in the neighbourhood of a real one. Recall: the share of real
-    images that lie in that of a generated one. A neighbourhood is a ball that reaches to the image's `neighbours`-th
-    nearest of its own set (Kynkäänniemi et al., 2019).
+    """Precision is the share of generated images in the neighbourhood of a real image, and recall the share of real
+    images in the neighbourhood of a generated image. A neighbourhood is a ball whose radius is the distance to the
+    `neighbours`-th nearest image of the same set (Kynkäänniemi et al., 2019).
 
     Args:
         generated: features `(n, f)`.
         real: features `(m, f)` of the same network.
-        neighbours: which of the nearest images of its own set a ball reaches to.
-        rank: the processes that share the work; each holds all the features.
+        neighbours: rank of the neighbour at which a ball ends.
+        rank: the processes that share the work; each has all features.
 
     Raises:
         ValueError: for too few images, or features that do not match or are not finite.
@@ -44,7 +44,7 @@ def precision_recall(
     if fewest <= neighbours:
         raise ValueError(f"precision and recall need more than {neighbours} images of each set, got {fewest}")
     if not bool(generated.isfinite().all() and real.isfinite().all()):
-        raise ValueError("the features hold NaN or infinite values: no neighbourhood can be computed from them")
+        raise ValueError("the features contain NaN or infinite values: no neighbourhood can be computed from them")
     rank = rank or Rank()
     own, other = generated.double(), real.to(generated.device).double()
     reach, reach_of_real = (_reach(each, neighbours, rank) for each in (own, other))

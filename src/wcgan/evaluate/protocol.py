@@ -1,15 +1,15 @@
-"""Protocols: which images are scored against which, and how many. A figure means nothing without one."""
+"""Protocols: which images are scored against which, and how many. Scores are comparable only within one protocol."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 METRICS = ("is", "fid", "kid", "pr")
 """Inception Score, FID, KID, and precision with recall."""
 KEEPING = {"kid", "pr"}
-"""Those that need the features of all images at once."""
+"""Metrics that need the features of all images at once."""
 
 
 @dataclass(frozen=True)
@@ -18,36 +18,36 @@ class Protocol:
 
     name: str
     split: str
-    """Where the real images come from, if nothing else is said."""
+    """The default split of the real images."""
     reference: int | None
-    """Real images in all scores but IS; None for all there are."""
+    """Number of real images, for all metrics except IS; None for all that exist."""
     generated: int | None
-    """Generated images in all scores but IS; None for all there are."""
+    """Number of generated images, for all metrics except IS; None for all that exist."""
     sets: int = 10
-    """Sets of generated images that get an Inception Score each."""
+    """Number of sets of generated images; the Inception Score is the mean over them."""
     set_size: int | None = 5_000
-    """Images in each of them; None shares out the generated images."""
+    """Images per set; None to divide the generated images among the sets."""
     what: str = ""
-    """In words."""
+    """A short description."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A protocol with its numbers of images, for the sets at hand."""
+    """The numbers of images that a protocol means for the data at hand."""
 
     name: str
-    """The protocol's, and after it all that differs from it."""
+    """The protocol's name, followed by every count that differs from it."""
     reference: int
-    """Real images in all scores but IS."""
+    """Real images, for all metrics except IS."""
     generated: int
-    """Generated images in all scores but IS: the first ones."""
+    """Generated images, for all metrics except IS: the first ones."""
     sets: int
-    """Sets that get an Inception Score each."""
+    """Sets over which the Inception Score is averaged."""
     scored: int
     """Generated images in all these sets together."""
 
     def images(self, metrics: Sequence[str]) -> int:
-        """Generated images that these metrics need."""
+        """Number of generated images that these metrics need."""
         return max(self.scored if "is" in metrics else 0, self.generated if set(metrics) - {"is"} else 0)
 
 
@@ -56,30 +56,17 @@ PROTOCOLS: dict[str, Protocol] = {
     for protocol in (
         Protocol("paper-5k", "test", 10_000, 5_000, what="the paper's FID 5k: 10,000 test images, 5,000 generated"),
         Protocol("paper-10k", "test", 10_000, 10_000, what="the paper's FID 10k: 10,000 test images, 10,000 generated"),
-        Protocol(
-            "50k-train", "train", 50_000, 50_000, what="what mimicry and StudioGAN publish: 50,000 training images"
-        ),
-        Protocol("all", "test", None, None, set_size=None, what="every image of both sets, as torch-fidelity has it"),
+        Protocol("50k-train", "train", 50_000, 50_000, what="as in mimicry and StudioGAN: 50,000 training images"),
+        Protocol("all", "test", None, None, set_size=None, what="every image of both sets, as in torch-fidelity"),
     )
 }
 
 
 def find_protocol(name: str) -> Protocol:
-    """A protocol by its name."""
+    """The protocol with a name."""
     if name not in PROTOCOLS:
         raise ValueError(f"unknown protocol {name!r}; choose one of {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]
-
-
-def plan_name_of(score: str, name: str) -> str:
-    """A plan's name without what a score has nothing to do with: sets are those of IS, real images those of the others.
-
-    Example:
-        >>> plan_name_of("FID", "paper-10k, 10 sets of 1,000"), plan_name_of("IS", "paper-10k, 10 sets of 1,000")
-        ('paper-10k', 'paper-10k, 10 sets of 1,000')
-    """
-    foreign = r", [\d,]+ generated against [\d,]*\d" if score.lower().startswith("is") else r", \d+ sets of [\d,]+$"
-    return re.sub(foreign, "", name)
 
 
 def protocol_to_plan(
@@ -89,18 +76,18 @@ def protocol_to_plan(
     images: int | None = None,
     metrics: Sequence[str] = METRICS,
 ) -> Plan:
-    """The numbers of images for the sets at hand.
+    """The numbers of images that a protocol means for the data at hand.
 
     Args:
-        protocol: what is asked for.
-        reference: real images there are.
-        generated: generated images there are; None where a generator makes as many as are needed.
-        images: generated images to use in place of the protocol's number. The real images are then those there are, up
+        protocol: the protocol.
+        reference: number of real images that exist.
+        generated: number of generated images that exist; None for a generator, which makes as many as needed.
+        images: number of generated images to use instead of the protocol's. The real images are then all that exist, up
             to the protocol's number.
-        metrics: what will be measured: without IS, no images are needed for its sets.
+        metrics: the metrics to measure; without IS, no images are needed for its sets.
 
     Raises:
-        ValueError: where there are fewer images than the protocol has.
+        ValueError: if there are fewer images than the protocol asks for.
 
     Example:
         >>> protocol_to_plan(PROTOCOLS["paper-10k"], reference=359, images=2000).name
@@ -112,24 +99,61 @@ def protocol_to_plan(
     real = min(real, protocol.reference or real)
     count = images or protocol.generated or generated
     if count is None:
-        raise ValueError(f"a generator has no end of images for the protocol {protocol.name!r}: say --images N")
+        raise ValueError(f"the protocol {protocol.name!r} has no number of images for a generator: give --images N")
     scored = protocol.sets * protocol.set_size if images is None and protocol.set_size else count
     sets = max(1, min(protocol.sets, scored // 2))
     name = protocol.name
-    if set(metrics) - {"is"} and (real, count) != (protocol.reference, protocol.generated):
-        name += f", {count:,} generated against {real:,}"
-    if "is" in metrics and (sets, scored // sets) != (protocol.sets, protocol.set_size):
-        name += f", {sets} sets of {scored // sets:,}"
+    if set(metrics) - {"is"}:
+        name += _changed_counts(protocol, real, count)
+    if "is" in metrics:
+        name += _changed_sets(protocol, sets, scored)
     plan = Plan(name, real, count, sets, scored)
     if reference < max(2, real):
         raise ValueError(
-            f"the protocol {protocol.name!r} needs {max(2, real):,} real images and there are {reference:,}: take "
-            "another --reference, or say --images N to use those there are, with a name that says so"
+            f"the protocol {protocol.name!r} needs {max(2, real):,} real images and there are {reference:,}: give "
+            "another --reference, or --images N to use those that exist, which will be part of the protocol's name"
         )
     needed = max(2, plan.images(metrics))
     if generated is not None and generated < needed:
         raise ValueError(
             f"the protocol {protocol.name!r} needs {needed:,} images to score and there are {generated:,}: make more, "
-            "take the protocol 'all', or say --images N to use fewer, with a name that says so"
+            "use --protocol all, or give --images N to use fewer, which will be part of the protocol's name"
         )
     return plan
+
+
+def facts_to_name(score: str, facts: Mapping[str, Any]) -> str:
+    """The name of the protocol that a recorded score was measured with, and the counts that concern that score.
+
+    IS depends on the sets of generated images, and every other score on the real and generated images.
+
+    Args:
+        score: the score's name, such as "FID" or "IS(classifier)".
+        facts: the record "protocol" of an evaluation. Its name is kept as it is if the protocol is not known.
+
+    Example:
+        >>> facts = {"name": "paper-10k, 10 sets of 1,000", "splits": 10, "scored_by_IS": 10_000}
+        >>> facts |= {"reference": {"images": 10_000}, "generated": 10_000}
+        >>> facts_to_name("FID", facts), facts_to_name("IS", facts)
+        ('paper-10k', 'paper-10k, 10 sets of 1,000')
+    """
+    name = str(facts["name"])
+    protocol = PROTOCOLS.get(name.partition(", ")[0])
+    if protocol is None:
+        return name
+    try:
+        if score.lower().partition("(")[0] == "is":
+            return protocol.name + _changed_sets(protocol, facts["splits"], facts["scored_by_IS"])
+        return protocol.name + _changed_counts(protocol, facts["reference"]["images"], facts["generated"])
+    except (KeyError, TypeError, ZeroDivisionError):  # a record without its counts
+        return name
+
+
+def _changed_counts(protocol: Protocol, reference: int, generated: int) -> str:
+    same = (reference, generated) == (protocol.reference, protocol.generated)
+    return "" if same else f", {generated:,} generated against {reference:,}"
+
+
+def _changed_sets(protocol: Protocol, sets: int, scored: int) -> str:
+    same = (sets, scored // sets) == (protocol.sets, protocol.set_size)
+    return "" if same else f", {sets} sets of {scored // sets:,}"

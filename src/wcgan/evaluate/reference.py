@@ -1,4 +1,4 @@
-"""What a network makes of a set of real images: computed once, and kept on disk."""
+"""Statistics of the real images for a feature network: computed once and cached on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wcgan.evaluate.image_sets import StoredImages, batches
 from wcgan.evaluate.inception_score import RunningInceptionScore
 from wcgan.evaluate.protocol import KEEPING, Plan
 
-_FORMAT = 1  # of the statistics: another way to compute them needs another number, so that no old ones are taken
+_FORMAT = 1  # increase when the computation changes, so that old statistics are not loaded
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,22 @@ def load_reference(
     cache: Path | None = None,
     progress: OnProgress | None = None,
 ) -> Reference:
-    """The statistics of `count` images of a dataset: from the cache, or computed now and put there.
+    """The statistics of `count` images of a dataset: loaded from the cache, or computed now and stored there.
 
-    Fewer images than the dataset has are those with the lowest SHA-256 of their pixels, whatever their order.
+    If the dataset has more images, those with the lowest SHA-256 of their pixels are used.
 
     Args:
         dataset: the real images.
         count: how many of them.
         features: the network.
-        metrics: the scores that the statistics are for, of `METRICS`.
+        metrics: the metrics in `METRICS` that need the statistics.
         rank: the processes that share the work.
-        batch: how many images go through the network at once.
+        batch: batch size for the network.
         cache: the cache folder; by default `WCGAN_CACHE`, else `~/.cache/wcgan`.
-        progress: called with what is being done, how much of it is done, and how much there is.
+        progress: called with a description, how much is done, and how much there is.
     """
     rank = rank or Rank()
-    needs = {"fid": {"fid"}, "kid": KEEPING}  # all features are stored as KID's, whichever score they are for
+    needs = {"fid": {"fid"}, "kid": KEEPING}  # features are stored under KID, whichever metric needs them
     wanted = [metric for metric, users in needs.items() if users & set(metrics)]
     names = {metric: _name(dataset, count, features, metric) for metric in wanted}
     stored = {metric: cached_tensors.load("statistics", name, cache) for metric, name in names.items()}
@@ -109,19 +109,19 @@ def _compute(
 
 
 def _name(dataset: Dataset, count: int, features: Features, metric: str) -> str:
-    """The name under which the cache knows them: the same for the same pixels, network and kind of device only."""
+    """The name in the cache, which depends on the pixels, the network and the type of device."""
     key = [_FORMAT, metric, dataset.fingerprint, list(dataset.images.shape), count]
     key += [features.name, features.fingerprint, features.device.type]
     return f"{metric}-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}"
 
 
 class Meter:
-    """Sums for FID and IS; for KID, precision and recall the features themselves.
+    """Accumulates what the metrics need: sums for FID and IS, and all features for KID, precision and recall.
 
     Args:
         features: the network.
-        plan: how many images each score takes.
-        metrics: the scores to prepare, of `METRICS`.
+        plan: the numbers of images.
+        metrics: the metrics to prepare, some of `METRICS`.
     """
 
     def __init__(self, features: Features, plan: Plan, metrics: Sequence[str]) -> None:
@@ -132,10 +132,10 @@ class Meter:
         self.score = None
         if "is" in metrics and features.classes is not None:
             self.score = RunningInceptionScore(plan.scored, features.classes, plan.sets, device)
-        self.matches = torch.zeros(2, dtype=torch.float64, device=device)  # predictions that are as asked for, and all
+        self.matches = torch.zeros(2, dtype=torch.float64, device=device)  # correct predictions, and all
 
     def update(self, start: int, images: Tensor, labels: Tensor | None) -> None:
-        """Look at images number `start` and on; labels are the classes that they were asked to show."""
+        """Add the images from number `start` on; labels are the classes they were generated for."""
         values, logits = self.features.predict(images)
         near = values[: max(0, self.generated - start)]
         if self.moments is not None:
@@ -151,7 +151,7 @@ class Meter:
             self.matches += torch.stack([right, torch.full_like(right, len(labels))])
 
     def share(self, rank: Rank) -> None:
-        """What each process saw becomes what all saw."""
+        """Sum over all processes."""
         if self.moments is not None:
             self.moments.share(rank)
         if self.score is not None:
@@ -162,6 +162,6 @@ class Meter:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the images taken for the class asked for; None where none was."""
+        """Share of the images classified as the class they were generated for; None without labels."""
         right, all_of_them = self.matches.tolist()
         return right / all_of_them if all_of_them else None

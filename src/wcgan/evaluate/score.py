@@ -1,4 +1,4 @@
-"""From images to their scores, with the protocol that makes them comparable."""
+"""Score images or a generator, and record the protocol that makes the scores comparable."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from wcgan._version import __version__
+from wcgan import __version__
 from wcgan.core.processes import Rank
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
 from wcgan.evaluate.features import Features, score_name, shape_to_words
 from wcgan.evaluate.fid import frechet_distance
-from wcgan.evaluate.image_sets import GeneratedImages, Sample, Source, StoredImages, batches
+from wcgan.evaluate.image_sets import ChunkedImages, GeneratedImages, Sample, StoredImages, batches
 from wcgan.evaluate.inception import Inception, fidelity_version
 from wcgan.evaluate.kid import SUBSET_SIZE, SUBSETS, kernel_distance
 from wcgan.evaluate.precision_recall import NEIGHBOURS, precision_recall
@@ -35,20 +35,20 @@ def evaluate_generator(
     seed: int = 0,
     **options: Any,
 ) -> dict[str, Any]:
-    """Scores of a generator.
+    """Score a generator.
 
     Args:
         sample: `sample(n, labels, seed)` gives n uint8 images, from the seed alone.
         reference: the real images.
-        networks: what looks at the images: `load_inception`, `load_small_classifier`, or both.
-        plan: how many images; `protocol_to_plan` makes one.
-        classes: of the labels that `sample` is given, uniform over them; None for a generator that takes none.
-        seed: of labels, images and the subsets of KID.
-        options: those of `evaluate_images`.
+        networks: the feature networks: `load_inception`, `load_small_classifier`, or both.
+        plan: the numbers of images, from `protocol_to_plan`.
+        classes: number of classes, from which labels are drawn uniformly; None for a generator without labels.
+        seed: seed for labels, images and the subsets of KID.
+        options: as for `evaluate_images`.
 
     Returns:
-        What `evaluate_images` does, and "accuracy(classifier)": the share of the images that the classifier takes for
-        the class asked for.
+        The same as `evaluate_images`, and "accuracy(classifier)": the share of the images that the classifier assigns
+        to the class they were generated for.
     """
     source = GeneratedImages(sample, classes, seed)
     labels = None if classes is None else "uniform"
@@ -58,14 +58,14 @@ def evaluate_generator(
 def evaluate_images(
     images: Dataset, reference: Dataset, networks: Sequence[Features], plan: Plan, *, seed: int = 0, **options: Any
 ) -> dict[str, Any]:
-    """Scores of images made by any program.
+    """Score images from any source.
 
     Args:
-        images: what is scored. Its order does not matter.
+        images: the images to score, in any order.
         reference: the real images.
-        networks: what looks at the images: `load_inception`, `load_small_classifier`, or both.
-        plan: how many images; `protocol_to_plan` makes one.
-        seed: of the subsets of KID.
+        networks: the feature networks: `load_inception`, `load_small_classifier`, or both.
+        plan: the numbers of images, from `protocol_to_plan`.
+        seed: seed for the subsets of KID.
         options: `metrics`, of "is", "fid", "kid" and "pr", by default the first two; `kid_subset_size`; `rank`, the
             processes that share the work; `batch`, images through a network at once; `cache`, the cache folder;
             `progress`, called with what is being done, how much of it is done, and how much there is.
@@ -90,7 +90,7 @@ def evaluate_images(
 
 
 def _evaluate(
-    source: Source,
+    source: ChunkedImages,
     reference: Dataset,
     networks: Sequence[Features],
     plan: Plan,
@@ -111,7 +111,7 @@ def _evaluate(
     if "kid" in metrics and min(plan.reference, plan.generated) < kid_subset_size:
         raise ValueError(
             f"KID draws subsets of {kid_subset_size:,} images, and {plan.generated:,} are scored against "
-            f"{plan.reference:,}: score more, or say --kid-subset-size N"
+            f"{plan.reference:,}: score more, or give --kid-subset-size N"
         )
     if "pr" in metrics and min(plan.reference, plan.generated) <= NEIGHBOURS:
         raise ValueError(
@@ -164,14 +164,14 @@ def _evaluate(
 
 
 def check_metrics(metrics: Sequence[str], networks: Sequence[Features]) -> None:
-    """Raises a ValueError for a metric that is unknown, or that none of the networks can give."""
+    """Raises a ValueError for an unknown metric, or one that none of the networks supports."""
     unknown = [metric for metric in metrics if metric not in METRICS]
     if unknown or not metrics:
         raise ValueError(f"metrics must be some of {', '.join(METRICS)}, got {', '.join(unknown) or 'none'}")
     if "is" in metrics and all(network.classes is None for network in networks):
         raise ValueError(
             "IS needs the predictions of the Inception network and these weights lack its last layer (fc.weight): "
-            "leave IS out of --metrics, give complete weights, or take IS(classifier) with --features classifier"
+            "leave IS out of --metrics, give complete weights, or use IS(classifier) with --features classifier"
         )
 
 
@@ -185,7 +185,7 @@ def _add_scores(
     scores: dict[str, Any],
     deviations: dict[str, float],
 ) -> None:
-    """Puts the figures of one network under their names."""
+    """Add the scores of one network under their names."""
     network = meter.features
     if meter.moments is not None and reference.moments is not None:
         moments = meter.moments.moments()

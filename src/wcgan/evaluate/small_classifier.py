@@ -1,4 +1,4 @@
-"""A small classifier whose features and predictions stand in for Inception's."""
+"""A small classifier whose features and predictions replace Inception's where that is not available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wcgan.evaluate.features import check_pixels, shape_to_words
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """How a classifier is made. The defaults suit small images, from the digits to CIFAR-10."""
+    """The size and training of a classifier. The defaults suit small images, from the digits to CIFAR-10."""
 
     width: int = 24
     """Channels of the first convolution; there are twice as many features."""
@@ -23,13 +23,13 @@ class ClassifierSettings:
     batch: int = 64
     """Images in a training step."""
     learning_rate: float = 5e-3
-    """The highest rate: reached after 30% of the steps, and 0 after the last."""
+    """The highest learning rate, reached after 30% of the steps; it is 0 after the last."""
     weight_decay: float = 1e-2
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     shift: int = 1
-    """Each training image moves by up to this many pixels along either side."""
+    """Each training image is shifted by up to this many pixels in either direction."""
     seed: int = 0
-    """Of the first weights, the order of the images and the shifts."""
+    """Seed for the initial weights, the order of the images and the shifts."""
 
     def __post_init__(self) -> None:
         for name, least in (("width", 1), ("epochs", 1), ("batch", 2), ("shift", 0)):
@@ -57,19 +57,19 @@ class ClassifierFacts:
     tested_on: str
     """Dataset and split of the accuracy, as in "digits test"."""
     accuracy: float
-    """Share of the test images given their own class."""
+    """Share of the test images that are classified correctly."""
     weights: str
-    """Fingerprint of the weights: scores are comparable where it is the same."""
+    """Fingerprint of the weights: scores are comparable only if it is the same."""
     settings: ClassifierSettings
-    """How it was made."""
+    """Its size and training."""
 
 
 class Classifier:
-    """A trained classifier: uint8 images to features and logits. It is one kind of `Features`.
+    """A trained classifier: uint8 images to features and logits. Implements `Features`.
 
     Args:
         network: its network.
-        facts: what is known of it.
+        facts: its training and accuracy.
         device: where it runs.
     """
 
@@ -92,14 +92,14 @@ class Classifier:
 
     @property
     def fingerprint(self) -> str:
-        """Of the weights."""
+        """Fingerprint of the weights."""
         return self.facts.weights
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Features `(N, f)` and logits `(N, classes)` of uint8 images `(N, C, H, W)`, in float32.
 
         Raises:
-            ValueError: for another type, size or mode than the classifier's.
+            ValueError: if the type, size or mode differs from the classifier's.
         """
         self._check(images)
         return images_to_predictions(self.network, images, self.device)
@@ -175,19 +175,5 @@ def images_to_predictions(network: ClassifierNetwork, images: Tensor, device: to
 
 
 def reproducible() -> AbstractContextManager[None]:
-    """On a GPU, convolutions in full float32 by algorithms that give the same bits each time."""
+    """A context with full float32 convolutions and deterministic algorithms on a GPU."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-
-
-def resolve_device(device: torch.device | str | None) -> torch.device:
-    """The device meant: by default the GPU, if there is one.
-
-    Raises:
-        ValueError: for a GPU that is not there.
-    """
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    resolved = torch.device(device)
-    if resolved.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {str(device)!r} asks for a GPU and none is to be found here: use 'cpu'")
-    return resolved

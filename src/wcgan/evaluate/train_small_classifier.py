@@ -1,4 +1,4 @@
-"""Train the small classifier of a dataset, once."""
+"""Train the small classifier for a dataset, once, and keep it in the cache."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from wcgan.core.device import find_device
 from wcgan.data import Dataset
 from wcgan.evaluate import cached_tensors
 from wcgan.evaluate.small_classifier import (
@@ -23,11 +24,10 @@ from wcgan.evaluate.small_classifier import (
     images_to_predictions,
     pixels_to_input,
     reproducible,
-    resolve_device,
 )
 
 OnEpoch = Callable[[int, int], None]
-_FORMAT = 1  # of the network and its training: a change of either needs another number, so that no old one is taken
+_FORMAT = 1  # increase when the network or its training changes, so that old classifiers are not loaded
 
 
 def load_small_classifier(
@@ -39,22 +39,22 @@ def load_small_classifier(
     cache: Path | None = None,
     progress: OnEpoch | None = None,
 ) -> Classifier:
-    """The classifier of a dataset: from the cache, or trained now and put there.
+    """The classifier for a dataset: loaded from the cache, or trained now and stored there.
 
     Args:
         training: images and labels to learn from.
-        test: images and labels for its accuracy; by default, every tenth image of `training` is kept out for that.
-        settings: how it is made.
+        test: images and labels for its accuracy; by default, every tenth image of `training` is held out.
+        settings: its size and training.
         device: where it is trained and runs; by default the GPU, if there is one.
         cache: the cache folder; by default `WCGAN_CACHE`, else `~/.cache/wcgan`.
-        progress: called with (epochs done, epochs) while it is trained.
+        progress: called with (epochs done, epochs) during training.
 
     Raises:
         ValueError: for a dataset without labels, with one class only or with too few images, or a test set that does
             not match it.
     """
     settings = settings or ClassifierSettings()
-    place = resolve_device(device)
+    place = find_device("auto" if device is None else str(device))
     _check(training, test)
     name = _name(training, test, settings)
     stored = cached_tensors.load("classifiers", name, cache)
@@ -78,9 +78,9 @@ def train_small_classifier(
     device: torch.device | str | None = None,
     progress: OnEpoch | None = None,
 ) -> Classifier:
-    """Train a classifier, whatever the cache holds; the arguments are those of `load_small_classifier`."""
+    """Train a classifier without the cache; the arguments are those of `load_small_classifier`."""
     settings = settings or ClassifierSettings()
-    place = resolve_device(device)
+    place = find_device("auto" if device is None else str(device))
     _check(training, test)
     images, labels = _tensors(training)
     channels, height, width = images.shape[1:]
@@ -120,7 +120,7 @@ def _fit(
     device: torch.device,
     progress: OnEpoch | None,
 ) -> None:
-    """Train on the images of which `learnt` holds the numbers, with AdamW and one rise and fall of the rate."""
+    """Train on the images with the indices `learnt`, with AdamW and a learning rate that rises and falls once."""
     generator = torch.Generator().manual_seed(settings.seed)
     batch = min(settings.batch, len(learnt))
     per_epoch = len(learnt) // batch
@@ -163,13 +163,13 @@ def _shifted(images: Tensor, reach: int, generator: torch.Generator) -> Tensor:
 
 
 def _accuracy(network: ClassifierNetwork, images: Tensor, labels: Tensor, device: torch.device) -> float:
-    """Share of the images given their own class."""
+    """Share of the images that are classified correctly."""
     predicted = [images_to_predictions(network, part, device)[1].argmax(1).cpu() for part in images.split(256)]
     return float((torch.cat(predicted) == labels).double().mean())
 
 
 def _build(shape: tuple[int, int, int], classes: int, settings: ClassifierSettings) -> ClassifierNetwork:
-    """An untrained network; the caller's random numbers are left as they were."""
+    """An untrained network; the caller's random state is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         return ClassifierNetwork(shape[0], min(shape[1:]), classes, settings.width)
@@ -181,7 +181,7 @@ def _tensors(dataset: Dataset) -> tuple[Tensor, Tensor]:
 
 
 def _name(training: Dataset, test: Dataset | None, settings: ClassifierSettings) -> str:
-    """The name under which the cache knows the classifier: the same for the same data and settings only."""
+    """The classifier's name in the cache, which depends on the data and the settings."""
     key = {
         "format": _FORMAT,
         "training": training.fingerprint,

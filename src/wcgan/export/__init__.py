@@ -1,8 +1,7 @@
 """Exports trained generators to formats that other software loads: ONNX, torch.export, safetensors, a model hub."""
 
 from wcgan.export.export import FORMATS, export_run, facts_to_lines, read_weights, sampler_to_servable
-from wcgan.export.programs import write_compiled, write_onnx, write_program
-from wcgan.export.servable import Servable, make_servable
+from wcgan.export.programs import Servable, make_servable, write_compiled, write_onnx, write_program
 
 __all__ = [
     "FORMATS",

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from wcgan.core.files import require_new, written_whole
 from wcgan.core.reading import parse_json, read_bytes
 from wcgan.core.terminal import OnProgress
-from wcgan.export.programs import write_compiled, write_onnx, write_program
-from wcgan.export.servable import Servable, make_servable
+from wcgan.export.programs import Servable, make_servable, write_compiled, write_onnx, write_program
 from wcgan.nets import Generator, GeneratorConfig, build_generator
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler, load_generator
@@ -150,7 +149,7 @@ def check_same(sampler: Sampler, network: Generator, progress: OnProgress) -> fl
 
 
 def _write_hub(sampler: Sampler, run: Run, folder: Path, progress: OnProgress) -> Generator:
-    from wcgan.export.hub import write_hub  # needs a package that the other formats do not
+    from wcgan.export.hub import write_hub
 
     return write_hub(sampler, run, folder, progress)
 

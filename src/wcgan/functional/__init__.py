@@ -2,10 +2,9 @@
 
 from wcgan.functional._operators import plain_passes
 from wcgan.functional.affine import affine, compose
-from wcgan.functional.moments import moments
 from wcgan.functional.normalize import Statistics, whiten, whiten_color
 from wcgan.functional.parts import whiten_color_parts
-from wcgan.functional.whitening import covariance_to_whitening
+from wcgan.functional.whitening import covariance_to_whitening, moments
 
 __all__ = [
     "Statistics",

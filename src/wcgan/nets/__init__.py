@@ -2,8 +2,7 @@
 
 from wcgan.nets.classifier import ClassifierConfig, ResidualClassifier, build_classifier
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
-from wcgan.nets.discriminator import Discriminator, Scores, build_discriminator
-from wcgan.nets.generator import Generator, build_generator
+from wcgan.nets.gan import Discriminator, Generator, Scores, build_discriminator, build_generator
 
 __all__ = [
     "ClassifierConfig",

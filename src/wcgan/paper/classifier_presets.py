@@ -1,4 +1,4 @@
-"""Presets of classifiers: every cell of the paper's table, and a few on the embedded digits."""
+"""Presets for classifiers: one for every figure of the paper's table, and a few for the embedded digits."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,9 +9,9 @@ from wcgan.paper.tables import TABLES
 from wcgan.runs.config import ClassifyConfig, ClassifyTrainConfig, DataConfig
 
 _DIGITS = ("BN", "WC", "DBN", "IterNorm")
-_WARM_UP = {110: 400}  # He et al.: without it, the deepest network does not begin to learn
+_WARM_UP = {110: 400}  # He et al.: without a warm-up, the deepest network does not start to learn
 
-# Every data set is trained on as He et al. did, but for these: a mirrored digit is none, and the embedded ones are few
+# All other data sets are trained as in He et al. Here, a mirrored digit is no digit, and the embedded digits are few
 # and small.
 _TRAINING: dict[str, ClassifyTrainConfig] = {
     "mnist": ClassifyTrainConfig(flip=False),
@@ -35,11 +35,11 @@ _NETWORKS: dict[str, ClassifierConfig] = {
 }
 
 
-def protocol_of(dataset: str, depth: int | None = None) -> ClassifyConfig:
-    """He et al.'s protocol for a data set or a folder; `depth` is that of their networks, 8 for the digits.
+def dataset_to_classifier(dataset: str, depth: int | None = None) -> ClassifyConfig:
+    """He et al.'s training for a data set or a folder; `depth` is 32 by default, 8 for the digits.
 
     Example:
-        >>> protocol_of("cifar10").train.drops, protocol_of("cifar10", depth=110).train.warm_up
+        >>> dataset_to_classifier("cifar10").train.drops, dataset_to_classifier("cifar10", depth=110).train.warm_up
         ((32000, 48000), 400)
     """
     network = _NETWORKS.get(dataset, ClassifierConfig())
@@ -49,18 +49,18 @@ def protocol_of(dataset: str, depth: int | None = None) -> ClassifyConfig:
 
 
 def name_to_classifier(name: str) -> ClassifyConfig:
-    """A preset by its name: `cifar10/ResNet-32 WC`."""
+    """The config of a preset, given its name such as `cifar10/ResNet-32 WC`."""
     dataset, _, row = name.partition("/")
     network, _, normalization = row.partition(" ")
-    config = protocol_of(dataset, int(network.removeprefix("ResNet-")))
+    config = dataset_to_classifier(dataset, int(network.removeprefix("ResNet-")))
     return replace(config, classifier=replace(config.classifier, normalization=normalization))
 
 
 def classifier_to_name(config: ClassifyConfig) -> str:
-    """What a preset with this data and this network is called, or would be.
+    """The name of a preset with this data and this network, whether or not there is one.
 
     Example:
-        >>> classifier_to_name(protocol_of("cifar10", depth=56))
+        >>> classifier_to_name(dataset_to_classifier("cifar10", depth=56))
         'cifar10/ResNet-56 WC'
     """
     network = config.classifier

@@ -1,4 +1,4 @@
-"""Presets and tables as lines of text: what each costs, and what the paper reports for it."""
+"""Text listings: the presets with their cost and the paper's figures, and the tables of architectures."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.paper.classifier_presets import CLASSIFIERS
 from wcgan.paper.presets import PRESETS, classifier_preset, preset
-from wcgan.paper.tables import TABLES, Figure, Table, figures_of
+from wcgan.paper.tables import TABLES, Figure, Table, all_names, canonical_name, figures_of
 from wcgan.runs.config import LoopConfig
 
 
 def presets_to_lines(text: str = "") -> list[str]:
-    """A line of at most 80 characters for each preset, under the tables of the paper that have it.
+    """One line of at most 80 characters per preset, grouped by the tables of the paper.
 
     Args:
-        text: lists only presets that have it in their name or in that of their table; case does not matter.
+        text: lists only presets with this text in one of their names or in their table's; case does not matter.
 
     Raises:
-        ValueError: where there is none.
+        ValueError: if there is none.
     """
     lines = [*_section_to_lines(_GANS, text), *_section_to_lines(_CLASSIFIERS, text)]
     if not lines:
@@ -29,7 +29,7 @@ def presets_to_lines(text: str = "") -> list[str]:
 
 @dataclass(frozen=True)
 class _Section:
-    """Presets of one kind."""
+    """The listing of GANs, or of classifiers."""
 
     names: Collection[str]
     tables: Mapping[str, Table]
@@ -39,16 +39,20 @@ class _Section:
 
 
 def _section_to_lines(section: _Section, text: str) -> list[str]:
-    """Head, presets by table, foot, and an empty line; nothing where no preset has the text."""
-    in_tables = {row.preset for table in section.tables.values() for row in table.rows}
+    """Head, presets by table, foot and an empty line; nothing if no preset matches the text."""
+    in_tables = {canonical_name(row.preset) for table in section.tables.values() for row in table.rows}
     groups = {"In no table of results": [name for name in section.names if name not in in_tables]}
     groups |= {f"{table.title} ({key})": [row.preset for row in table.rows] for key, table in section.tables.items()}
     lines: list[str] = []
     for title, names in groups.items():
-        found = names if text.lower() in title.lower() else [name for name in names if text.lower() in name.lower()]
+        found = names if text.lower() in title.lower() else [name for name in names if _has_text(name, text)]
         if found:
             lines += ["", title, *map(section.to_line, found)]
     return [section.head, *lines, "", section.foot, ""] if lines else []
+
+
+def _has_text(name: str, text: str) -> bool:
+    return any(text.lower() in each.lower() for each in all_names(name))
 
 
 def _gan_to_line(name: str) -> str:
@@ -64,12 +68,12 @@ def _classifier_to_line(name: str) -> str:
 
 
 def _cost(name: str, train: LoopConfig, images: int) -> str:
-    """A preset, its iterations and its images, of which each iteration takes some."""
+    """A preset's name, its iterations, and its images at so many per iteration."""
     return f"{name:35} {train.iterations:7,} {count_to_text(train.iterations * images):>6}"
 
 
 def count_to_text(count: int) -> str:
-    """Exactly, in thousands or millions.
+    """An exact count in thousands or millions.
 
     Example:
         >>> [count_to_text(count) for count in (48_000, 9_920_000, 144_000_000)]
@@ -89,14 +93,14 @@ _GANS = _Section(
     PRESETS,
     {key: table for key, table in TABLES.items() if not table.classifiers},
     f"{'preset':33}iterations images  {'IS':>10}  FID 5k  FID 10k",
-    "images: real ones that the discriminator is shown; IS and FID: the paper's",
+    "images: real images shown to the discriminator; IS and FID: the paper's",
     _gan_to_line,
 )
 _CLASSIFIERS = _Section(
     CLASSIFIERS,
     {key: table for key, table in TABLES.items() if table.classifiers},
     f"{'classifier':33}iterations images  {'error':>10}",
-    "images: those that the classifier is shown; error: the paper's, in percent",
+    "images: images shown to the classifier; error: the paper's, in percent",
     _classifier_to_line,
 )
 
@@ -114,10 +118,10 @@ ARCHITECTURE_TABLES: dict[int, tuple[str, ...]] = {
     ),
     12: tuple(f"{data}/{row}" for row in ("WC", "cWC") for data in ("mnist", "fashion-mnist")),
 }
-# Where the presets are not what the paper's table has.
+# Where the presets differ from the paper's table.
 NOTES: dict[int, str] = {
-    10: "ImageNet: the paper lists four blocks in the generator, which give images of 64x64; 128x128 needs five.",
-    12: "The paper writes C_3^S; images of MNIST and Fashion-MNIST have one channel.",
+    10: "ImageNet: the paper lists four blocks in the generator, which make 64x64 images; 128x128 needs five.",
+    12: "The paper says C_3^S, but MNIST and Fashion-MNIST images have one channel.",
 }
 NOTATION = (
     "D_k is a dense layer of k outputs, P_h a reshaping to an h x h grid, R_d a residual block and C_d a convolution "
@@ -126,7 +130,7 @@ NOTATION = (
 
 
 def architectures_to_lines(number: int) -> list[str]:
-    """A table of the paper in Markdown, and what is to be said of it."""
+    """A table of architectures in Markdown, with the notation and where it differs from the paper."""
     lines = [f"# Table {number}: architectures", "", "| Row | Generator | Discriminator |", "| --- | --- | --- |"]
     for name in ARCHITECTURE_TABLES[number]:
         config = preset(name)
@@ -136,7 +140,7 @@ def architectures_to_lines(number: int) -> list[str]:
 
 
 def generator_to_notation(config: GeneratorConfig) -> str:
-    """A generator as the paper writes it; each ends with tanh.
+    """A generator in the paper's notation; the final tanh is left out.
 
     Example:
         >>> generator_to_notation(GeneratorConfig(widths=(128, 128, 128)))
@@ -149,7 +153,7 @@ def generator_to_notation(config: GeneratorConfig) -> str:
 
 
 def discriminator_to_notation(config: DiscriminatorConfig) -> str:
-    """A discriminator as the paper writes it, which leaves out what its head does with labels.
+    """A discriminator in the paper's notation, which leaves out how the head uses labels.
 
     Example:
         >>> discriminator_to_notation(DiscriminatorConfig())

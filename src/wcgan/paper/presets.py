@@ -1,4 +1,4 @@
-"""Presets: a name for every set-up that trains with one command."""
+"""Presets: a named config for every row of the paper's tables, and for the embedded digits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,18 +8,18 @@ from typing import Any
 from wcgan.core.config import override
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
-from wcgan.paper.architectures import ARCHITECTURES
-from wcgan.paper.classifier_presets import CLASSIFIERS, classifier_to_name, protocol_of
-from wcgan.paper.tables import TABLES
+from wcgan.paper.classifier_presets import CLASSIFIERS, classifier_to_name, dataset_to_classifier
+from wcgan.paper.printed import ARCHITECTURES
+from wcgan.paper.tables import ALIASES, TABLES, canonical_name
 from wcgan.runs.config import ClassifyConfig, Config, DataConfig, TrainConfig
 
 DEFAULT = "digits/cWC"
 
 
 def as_the_authors(config: Config) -> Config:
-    """What the authors' code does and their paper does not say, where the networks see classes.
+    """A config with the choices of the authors' code on which the paper is silent; all concern conditional networks.
 
-    Generated images have the labels of the real ones beside them, the projection's embedding starts small, and soft
+    Generated images take the labels of the real images in the batch, the projection's embedding starts small, and soft
     assignment has unit rows of A and no class bias.
     """
     generator, discriminator, train = config.generator, config.discriminator, config.train
@@ -33,7 +33,7 @@ def as_the_authors(config: Config) -> Config:
 
 
 def digits(normalization: str) -> Config:
-    """Handwritten digits, small enough for two CPU cores: a hinge GAN, with a projection discriminator for classes."""
+    """The embedded digits: a hinge GAN small enough for two CPU cores, with projection if it is conditional."""
     conditional = VARIANTS[normalization].conditional
     head, classes = ("projection", 10) if conditional else ("plain", None)
     config = Config(
@@ -61,14 +61,14 @@ def digits(normalization: str) -> Config:
     return as_the_authors(config)
 
 
-# How the paper trains each of its architectures, by the protocol's name in the row.
-_PROTOCOLS: dict[str, TrainConfig] = {
+# How the paper trains each framework, which is part of a row's name.
+_FRAMEWORKS: dict[str, TrainConfig] = {
     "GP": TrainConfig(loss="wasserstein", gradient_penalty=10.0, iterations=100_000),
     "DCGAN": TrainConfig(iterations=100_000, critic_steps=1, generator_batch=64),
     "SN": TrainConfig(),
 }
-# What a row changes in its protocol; rows that share its networks take it over.
-_LENGTHS: dict[str, dict[str, Any]] = {
+# What a row changes in its framework's training; rows that share its networks inherit it.
+_CHANGES: dict[str, dict[str, Any]] = {
     "mnist/WC": {"iterations": 5_000, "schedule": "constant"},
     "mnist/cWC": {"iterations": 5_000, "schedule": "constant"},
     "fashion-mnist/WC": {"iterations": 20_000},
@@ -79,18 +79,15 @@ _LENGTHS: dict[str, dict[str, Any]] = {
     "imagenet/SN + Proj. Discr.": {"iterations": 450_000},
     "imagenet/cWC_sa SN + Proj. Discr.": {"iterations": 450_000, "learning_rate": 5e-4},
 }
-
-
 # The authors' only script for this row drops the learning rate at 30,000; the state of the art stops soon after.
 _DROPS: dict[str, dict[str, Any]] = {
-    "cifar10/cWC": {"drop_at": 30_000},
     "cifar10/cWC SN + Proj. Discr.": {"drop_at": 30_000},
     "cifar10/cWC SN + Proj. Discr. drop": {"iterations": 31_000, "schedule_end": 50_000, "drop_at": 30_000},
 }
 
 
 def _wide_generator(classes: int) -> tuple[GeneratorConfig, DiscriminatorConfig]:
-    """SN + Proj. Discr. as it was published: 256 filters against 128, where the paper has 128 against 256."""
+    """SN + Proj. Discr. as published: 256 filters in G and 128 in D, where the paper has 128 and 256."""
     return (
         GeneratorConfig(widths=(256,) * 3, normalization="cBN", classes=classes),
         DiscriminatorConfig(widths=(128,) * 4, head="projection", classes=classes),
@@ -99,7 +96,7 @@ def _wide_generator(classes: int) -> tuple[GeneratorConfig, DiscriminatorConfig]
 
 _NETWORKS: dict[str, tuple[GeneratorConfig, DiscriminatorConfig]] = {
     **ARCHITECTURES,
-    # Rows of results that the paper's tables of architectures leave out.
+    # Rows that are missing from the paper's tables of architectures.
     "stl10/WC GP + ResNet": (
         replace(ARCHITECTURES["cifar10/WC GP + ResNet"][0], base=6),
         replace(ARCHITECTURES["cifar10/WC GP + ResNet"][1], resolution=48),
@@ -112,12 +109,9 @@ _NETWORKS: dict[str, tuple[GeneratorConfig, DiscriminatorConfig]] = {
     ),
 }
 _CIFAR = ("cifar10", "cifar100")
-_WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC", "WC")
-_CWC_ABLATION = (
-    *("cBN", "c-std-C", "c-std-C_sa"),
-    *("cWC-cls-only", "cWC_sa-cls-only", "cWC-diag", "cWC", "cWC_sa"),
-)
-# Row -> the row whose networks and training it shares, and the normalisation of its own generator.
+_WC_ABLATION = ("W-only", "WC-diag", "C-only", "std-C", "WzcaC")
+_CWC_ABLATION = ("cBN", "c-std-C", "c-std-C_sa", "cWC-cls-only", "cWC_sa-cls-only", "cWC-diag")
+# Row -> the row whose networks and training it shares, and its own generator's normalisation.
 _VARIATIONS: dict[str, tuple[str, str]] = {
     **{
         f"{data}/{row}": (f"{data}/WC {row}", "BN")
@@ -131,31 +125,30 @@ _VARIATIONS: dict[str, tuple[str, str]] = {
         for row in ("GP + ACGAN", "SN + Proj. Discr.")
     },
     "cifar10/cWC SN + Proj. Discr. drop": ("cifar10/cWC SN + Proj. Discr.", "cWC"),
-    # The filters of SN + Proj. Discr. as it was published: the appendix calls cWC with them on par with it.
+    # The number of filters of SN + Proj. Discr. as published: the appendix reports cWC to be on par with it.
     **{f"{data}/cWC SN + Proj. Discr. wide": (f"{data}/SN + Proj. Discr.", "cWC") for data in _CIFAR},
-    # The ablations, and Tiny ImageNet's table, leave the framework out of their rows' names.
     **{f"cifar10/{name}": ("cifar10/WC SN + ResNet", name) for name in _WC_ABLATION},
     **{f"{data}/{name}": (f"{data}/cWC SN + Proj. Discr.", name) for data in _CIFAR for name in _CWC_ABLATION},
-    **{f"tiny-imagenet/{n}": ("tiny-imagenet/cWC SN + Proj. Discr.", n) for n in ("cBN", "cWC", "cWC_sa")},
+    **{f"tiny-imagenet/{n}": ("tiny-imagenet/cWC SN + Proj. Discr.", n) for n in ("cBN", "cWC_sa")},
     **{f"{data}/{n}BN": (f"{data}/{n}WC", f"{n}BN") for data in ("mnist", "fashion-mnist") for n in ("", "c")},
 }
 
 
 def row_to_config(name: str) -> Config:
-    """A row of the paper's tables, of results or of architectures, trained by its protocol."""
+    """The config of a row of the paper's tables, of results or of architectures."""
     shared, normalization = _VARIATIONS.get(name, (name, None))
     dataset, _, row = shared.partition("/")
-    protocol = next((p for p in _PROTOCOLS if p in row), "SN")
+    framework = next((f for f in _FRAMEWORKS if f in row), "SN")
     generator, discriminator = _NETWORKS[shared]
     config = Config(
         DataConfig(name=dataset),
         replace(generator, normalization=normalization or generator.normalization),
         discriminator,
         replace(
-            _PROTOCOLS[protocol],
+            _FRAMEWORKS[framework],
             checkpoint_every=1000,
             sample_every=1000,
-            **_LENGTHS.get(shared, {}),
+            **_CHANGES.get(shared, {}),
             **_DROPS.get(name, {}),
         ),
     )
@@ -163,7 +156,7 @@ def row_to_config(name: str) -> Config:
 
 
 def through_decomposition(config: Config) -> Config:
-    """ZCA with the gradient that the paper speaks of, in place of ours."""
+    """A config with ZCA whose gradient goes through the eigendecomposition, as in the paper, instead of ours."""
     return replace(config, generator=replace(config.generator, options={"whitening": "zca-decomposition"}))
 
 
@@ -171,32 +164,33 @@ _GANS = (table for table in TABLES.values() if not table.classifiers)
 _ROWS = (*(row.preset for table in _GANS for row in table.rows), *ARCHITECTURES, *_VARIATIONS)
 PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
-    **{name: (lambda name=name: row_to_config(name)) for name in _ROWS},  # type: ignore[misc]
+    **{name: (lambda name=name: row_to_config(name)) for name in map(canonical_name, _ROWS)},  # type: ignore[misc]
     "digits/WzcaC-decomposition": lambda: through_decomposition(digits("WzcaC")),
     "cifar10/WzcaC-decomposition": lambda: through_decomposition(row_to_config("cifar10/WzcaC")),
 }
 
 
 def configure(name: str, data: str | None = None, strict: bool = False, settings: Sequence[str] = ()) -> Config:
-    """A preset with other data and single fields set."""
+    """A preset's config, with other data and with single fields changed by `section.field=value`."""
     config = preset(name)
     chosen = replace(config.data, name=data or config.data.name, strict=strict or config.data.strict)
     return override(replace(config, data=chosen), settings)
 
 
 def preset(name: str) -> Config:
-    """A preset's config, by its name."""
-    if name in CLASSIFIERS:
+    """The config of a preset, given a name in `PRESETS` or one of `ALIASES`; it records the name in `PRESETS`."""
+    own = canonical_name(name)
+    if own in CLASSIFIERS:
         raise ValueError(f'{name!r} is a classifier\'s preset: wcgan classify "{name}"')
-    if name not in PRESETS:
-        near = ", ".join(get_close_matches(name, PRESETS, cutoff=0))
+    if own not in PRESETS:
+        near = ", ".join(get_close_matches(name, (*PRESETS, *ALIASES), cutoff=0))
         raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")
-    return replace(PRESETS[name](), preset=name)
+    return replace(PRESETS[own](), preset=own)
 
 
 def classifier_preset(name: str) -> ClassifyConfig:
-    """The config of a classifier's preset, by its name."""
-    if name in PRESETS:
+    """The config of a classifier's preset, given a name in `CLASSIFIERS`."""
+    if canonical_name(name) in PRESETS:
         raise ValueError(f'{name!r} is a GAN\'s preset: wcgan train "{name}"')
     if name not in CLASSIFIERS:
         near = ", ".join(get_close_matches(name, CLASSIFIERS, cutoff=0))
@@ -213,31 +207,31 @@ def configure_classifier(
     strict: bool = False,
     settings: Sequence[str] = (),
 ) -> ClassifyConfig:
-    """A preset, or He et al.'s protocol for a data set, with other parts and single fields set.
+    """A classifier's preset, or He et al.'s training for a data set, with some parts changed.
 
     Args:
-        preset: a key of `CLASSIFIERS`; None for the protocol of `dataset`.
-        dataset: a data set's name, or a folder of images with a sub-folder for each class; None for the preset's, else
-            the embedded digits.
-        depth: of the ResNet, 6n + 2.
+        preset: a key of `CLASSIFIERS`; None for He et al.'s training on `dataset`.
+        dataset: a data set's name, or a folder of images with a sub-folder for each class; None for the preset's, or
+            for the embedded digits if there is no preset.
+        depth: depth of the ResNet, 6n + 2.
         norm: the normalisation, a key of `wcgan.VARIANTS`.
-        where: first or all: which layers have it.
-        strict: whether a broken image is fatal.
-        settings: `section.field=value`, set after all of these.
+        where: which layers have it: first or all.
+        strict: whether a broken image is an error.
+        settings: `section.field=value`, applied last.
     """
-    config = protocol_of(dataset or "digits", depth) if preset is None else classifier_preset(preset)
+    config = dataset_to_classifier(dataset or "digits", depth) if preset is None else classifier_preset(preset)
     chosen: dict[str, Any] = {"depth": depth, "normalization": norm, "where": where}
     network = replace(config.classifier, **{name: value for name, value in chosen.items() if value is not None})
     data = replace(config.data, name=dataset or config.data.name, strict=strict or config.data.strict)
     config = replace(config, data=data, classifier=network)
     name = classifier_to_name(config)
     if preset is None and name in CLASSIFIERS and CLASSIFIERS[name]() == config:
-        config = replace(config, preset=name)  # a table's row, wherever it was asked for
+        config = replace(config, preset=name)  # the same settings as a row of a table
     return override(config, settings)
 
 
 def preset_to_folder(name: str) -> str:
-    """The name of the folder that a preset's runs lie in.
+    """The name of the folder for a preset's runs.
 
     Example:
         >>> preset_to_folder("cifar10/WC SN + ResNet")

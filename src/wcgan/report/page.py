@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from wcgan._version import __version__
+from wcgan import __version__
 from wcgan.core.files import write_atomically
 from wcgan.core.images import grid, write_png
 from wcgan.paper.tables import Table

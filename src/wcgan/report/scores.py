@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wcgan.evaluate.protocol import plan_name_of
+from wcgan.evaluate.protocol import facts_to_name
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import is_number, number, percent, score_to_text
 from wcgan.report.read import Record, RunRecord, protocol_key
@@ -103,8 +103,9 @@ def _scores(evaluation: Record) -> list[Score]:
 
 def _protocol_name(evaluation: Record, score: str) -> str | None:
     protocol = evaluation.get("protocol")
-    name = protocol.get("name") if isinstance(protocol, dict) else None
-    return None if name is None else plan_name_of(score, str(name))
+    if not isinstance(protocol, dict) or protocol.get("name") is None:
+        return None
+    return facts_to_name(score, protocol)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One run of a table, from wherever it stands to its figures."""
+"""Complete one run of a table: train what is left, then measure the figures that are missing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from wcgan.core.files import locked
 from wcgan.evaluate.command import EvaluationConfig, evaluate
-from wcgan.evaluate.image_sets import load_set
+from wcgan.evaluate.image_sets import load_image_set
 from wcgan.evaluate.inception import VARIABLE, load_inception
-from wcgan.evaluate.protocol import PROTOCOLS, Protocol, find_protocol, plan_name_of
+from wcgan.evaluate.protocol import PROTOCOLS, Protocol, facts_to_name, find_protocol
 from wcgan.reproduce.plan import PlannedRun, Reproduction, start_run
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import ClassifyConfig, Config
@@ -25,168 +25,67 @@ from wcgan.train.loop import DivergedError
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How far a run was brought."""
-
-    state: RunStatus
-    iteration: int = 0
-    sentence: str = ""
-    """Why it is not done; of one that is, its figures."""
-    stopped_by: int | None = None
-    """The signal, of one that was stopped."""
-
-
-def finish_run(planned: PlannedRun) -> Ending:
-    """Trains what is left and measures what is missing; what goes wrong is this run's alone.
-
-    One process at a time works in a folder. Whoever comes second finds what the first has done.
-    """
-    try:
-        with locked(_lock_of(planned)):
-            return _finish(planned, find_looker())
-    except DivergedError as error:
-        return Ending(RunStatus.DIVERGED, run_to_standing(planned, Looker("classifier")).iteration, str(error))
-    except (ValueError, OSError, ImportError) as error:
-        return Ending(RunStatus.FAILED, sentence=str(error))
-    except Exception as error:
-        _log.exception("%s", planned.name)
-        return Ending(RunStatus.FAILED, sentence=f"{type(error).__name__}: {error}")
-
-
-def _lock_of(planned: PlannedRun) -> Path:
-    """Not among the runs, whose folders hold what is worth keeping: OUT/TABLE/ROW/SEED -> OUT/.locks/TABLE.ROW.SEED."""
-    *_, table, row, seed = planned.folder.parts
-    folder = planned.folder.parents[2] / ".locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{table}.{row}.{seed}"
-
-
-def run_to_ending(planned: PlannedRun, looker: Looker) -> Ending | None:
-    """Of a run with nothing left to do; None for any other."""
-    standing = run_to_standing(planned, looker)
-    if standing.state is RunStatus.DIVERGED:
-        return Ending(RunStatus.DIVERGED, standing.iteration, f"diverged at iteration {standing.iteration}")
-    done = standing.state is RunStatus.DONE
-    return Ending(RunStatus.DONE, standing.iteration, standing.figures) if done else None
-
-
-def _finish(planned: PlannedRun, looker: Looker) -> Ending:
-    ended = run_to_ending(planned, looker)
-    if ended is not None:
-        return ended
-    run = Run(planned.folder)
-    _check_checkpoints(run)
-    outcome = start_run(planned.config, planned.folder)
-    if outcome.stopped_by is not None:
-        sentence = f"stopped at iteration {outcome.iteration}"
-        return Ending(RunStatus.STOPPED, outcome.iteration, sentence, outcome.stopped_by)
-    missing = missing_figures(planned, looker, run.lines())
-    if missing and isinstance(planned.config, ClassifyConfig):
-        raise ValueError(f"{run.folder} is trained and lacks its error: bring its metrics back, or delete it")
-    for protocol, metrics in missing.items():
-        _measure(run, protocol, metrics, looker)
-    after = run_to_standing(planned, looker)
-    return Ending(RunStatus.DONE, after.iteration, after.figures)
-
-
-def _check_checkpoints(run: Run) -> None:
-    """Raises a ValueError for a finished run without its checkpoints: training it again would lose its figures."""
-    finished = any(line.get("what") == "finished" for line in run.lines())
-    if finished and read_newest(run.checkpoints) is None:
-        raise ValueError(
-            f"{run.folder} lacks figures, and has no checkpoint to take them from: bring its checkpoints back, or "
-            "delete it to train it again"
-        )
-
-
-def _measure(run: Run, protocol: str, metrics: tuple[str, ...], looker: Looker) -> None:
-    """Puts the figures of the last checkpoint into the run's metrics."""
-    config = run.config()
-    measured = evaluate(
-        str(run.folder),
-        EvaluationConfig(
-            protocol=protocol,
-            metrics=metrics,
-            features=(looker.features,),
-            images=other_number_of_images(config, protocol),
-            seed=config.train.seed,
-            device=config.train.device,
-        ),
-    )
-    run.record("evaluation", measured.iteration, **measured.scores)
-
-
-def other_number_of_images(config: Config, protocol: str) -> int | None:
-    """That of training's evaluations, where there are fewer real images than the protocol has; else None."""
-    wanted, generator = find_protocol(protocol), config.generator
-    reference = load_set(
-        config.data.reference_name, wanted.split, config.data.folder, generator.resolution, generator.channels
-    )
-    return config.train.evaluate_images if len(reference) < (wanted.reference or 0) else None
-
-
 Record = dict[str, Any]
-NAMES = {"inception": "{}", "classifier": "{}(classifier)"}  # a figure's name, by what looks at the images
-FIGURES = ("IS", "FID", "error")
+_SCORE_NAMES = {"inception": "{}", "classifier": "{}(classifier)"}  # by the network that scores the images
+_SHOWN = ("IS", "FID", "error")
 
 
 @dataclass(frozen=True)
-class Looker:
-    """What looks at the images of a table on this machine."""
+class Scorer:
+    """The network that scores generated images on this machine."""
 
     features: str
-    """inception where `WCGAN_INCEPTION_WEIGHTS` names its weights, else classifier."""
-    scores: bool = True
-    """Whether it gives an Inception Score: weights may lack their last layer."""
+    """inception if `WCGAN_INCEPTION_WEIGHTS` names its weights, else classifier."""
+    gives_is: bool = True
+    """Whether it gives an Inception Score; Inception weights without the last layer do not."""
 
     @property
     def note(self) -> str | None:
-        """What a reader of the figures must know."""
+        """What a reader of the figures must know, if anything."""
         if self.features == "classifier":
-            return f"{VARIABLE} names no weights: a small classifier looked at the images, not the paper's Inception."
-        return None if self.scores else "IS is left out: the Inception weights lack their last layer."
+            return f"{VARIABLE} names no weights: a small classifier scored the images, not the paper's Inception."
+        return None if self.gives_is else "IS is left out: the Inception weights lack their last layer."
+
+
+def find_scorer() -> Scorer:
+    """Inception if its weights are named, else the small classifier."""
+    file = os.environ.get(VARIABLE)
+    return _inception(file) if file else Scorer("classifier")
+
+
+@cache
+def _inception(file: str) -> Scorer:
+    return Scorer("inception", load_inception(device="cpu").classes is not None)
+
+
+def scorer_to_notes(scorer: Scorer, plan: Reproduction) -> list[str]:
+    """What a reader of a table must know about its scores; a table of classifiers has no images to score."""
+    return [scorer.note] if scorer.note and not plan.table.classifiers else []
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How far a run is."""
+class RunSummary:
+    """What the folder of a run says about it."""
 
     state: RunStatus
     iteration: int = 0
     figures: str = ""
-    """Its last ones, in words."""
+    """Its last figures, as text."""
 
 
-def find_looker() -> Looker:
-    """Inception where its weights are named, else the classifier."""
-    file = os.environ.get(VARIABLE)
-    return _inception(file) if file else Looker("classifier")
-
-
-@cache
-def _inception(file: str) -> Looker:
-    return Looker("inception", load_inception(device="cpu").classes is not None)
-
-
-def looker_to_notes(looker: Looker, plan: Reproduction) -> list[str]:
-    """What a reader of a table must know; nothing looks at the images of classifiers."""
-    return [looker.note] if looker.note and not plan.table.classifiers else []
-
-
-def run_to_standing(planned: PlannedRun, looker: Looker) -> Standing:
-    """From the files of its folder alone."""
+def run_to_summary(planned: PlannedRun, scorer: Scorer) -> RunSummary:
+    """The state of a run, from the files in its folder alone."""
     lines = Run(planned.folder).lines()
     iteration, last = lines_to_iteration(lines), planned.config.train.iterations
     status = metrics_to_status(lines, last)
     if status in (RunStatus.NOT_STARTED, RunStatus.DIVERGED):
-        return Standing(status, iteration)
-    done = iteration >= last and not missing_figures(planned, looker, lines)
-    return Standing(RunStatus.DONE if done else status, iteration, _figures_to_words(lines))
+        return RunSummary(status, iteration)
+    done = iteration >= last and not missing_figures(planned, scorer, lines)
+    return RunSummary(RunStatus.DONE if done else status, iteration, _figures_to_words(lines))
 
 
-def missing_figures(planned: PlannedRun, looker: Looker, lines: Sequence[Record]) -> dict[str, tuple[str, ...]]:
-    """Protocol -> metrics of the row that the last iteration has not been measured by, and can be here."""
+def missing_figures(planned: PlannedRun, scorer: Scorer, lines: Sequence[Record]) -> dict[str, tuple[str, ...]]:
+    """Protocol -> the row's metrics that are not yet measured after the last iteration and can be measured here."""
     last = planned.config.train.iterations
     measured = [line for line in lines if line["kind"] == "evaluation" and line["iteration"] == last]
     missing: dict[str, tuple[str, ...]] = {}
@@ -194,18 +93,20 @@ def missing_figures(planned: PlannedRun, looker: Looker, lines: Sequence[Record]
         left = tuple(
             metric
             for metric in metrics
-            if (metric != "is" or looker.scores) and not _is_measured(planned, looker, measured, metric, protocol)
+            if (metric != "is" or scorer.gives_is) and not _is_measured(planned, scorer, measured, metric, protocol)
         )
         if left:
             missing[protocol] = left
     return missing
 
 
-def _is_measured(planned: PlannedRun, looker: Looker, measured: Sequence[Record], metric: str, protocol: str) -> bool:
-    """By Inception, or by the classifier where only that can look; of a classifier, in its training."""
+def _is_measured(planned: PlannedRun, scorer: Scorer, measured: Sequence[Record], metric: str, protocol: str) -> bool:
+    """Whether a metric was measured, by Inception or by this machine's scorer; for a classifier, during training."""
     if not isinstance(planned.config, Config):
         return any(metric in line for line in measured)
-    names = [NAMES[features].format(metric.upper()) for features in dict.fromkeys(("inception", looker.features))]
+    names = [
+        _SCORE_NAMES[features].format(metric.upper()) for features in dict.fromkeys(("inception", scorer.features))
+    ]
     images = planned.config.train.evaluate_images
     return any(
         name in line and _fits(line["protocol"], metric, PROTOCOLS[protocol], images)
@@ -215,18 +116,122 @@ def _is_measured(planned: PlannedRun, looker: Looker, measured: Sequence[Record]
 
 
 def _fits(facts: Record, metric: str, protocol: Protocol, images: int) -> bool:
-    """Whether a figure was taken by the protocol, in all that concerns it.
+    """Whether a figure was measured with a protocol, as far as its metric is concerned.
 
-    Of a set with fewer real images than it has, all are taken, against `images` generated ones.
+    A data set with fewer real images than the protocol asks for is used whole, against `images` generated images.
     """
     if facts["reference"]["of"] < (protocol.reference or 0):
         return images == facts.get("scored_by_IS" if metric == "is" else "generated")
-    return plan_name_of(metric, facts["name"]) == protocol.name
+    return facts_to_name(metric, facts) == protocol.name
 
 
 def _figures_to_words(lines: Sequence[Record]) -> str:
     found: dict[str, float] = {}
     for line in lines:
         if line["kind"] == "evaluation":
-            found |= {name: value for name, value in line.items() if name.startswith(FIGURES)}
+            found |= {name: value for name, value in line.items() if name.startswith(_SHOWN)}
     return ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), reverse=True))
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What came of an attempt to complete a run."""
+
+    state: RunStatus
+    iteration: int = 0
+    sentence: str = ""
+    """The figures of a run that is done, or why it is not done."""
+    stopped_by: int | None = None
+    """The signal that stopped it, if one did."""
+
+
+def result_if_complete(planned: PlannedRun, scorer: Scorer) -> RunResult | None:
+    """The result of a run with nothing left to do; None if there is something to do."""
+    try:
+        summary = run_to_summary(planned, scorer)
+    except OSError:  # `complete_run` fails on it, and says why
+        return None
+    if summary.state is RunStatus.DIVERGED:
+        return RunResult(RunStatus.DIVERGED, summary.iteration, f"diverged at iteration {summary.iteration}")
+    done = summary.state is RunStatus.DONE
+    return RunResult(RunStatus.DONE, summary.iteration, summary.figures) if done else None
+
+
+def complete_run(planned: PlannedRun) -> RunResult:
+    """Train what is left of a run and measure what is missing; an error fails this run only.
+
+    A lock keeps out other processes; the next one to get it continues from what this one has done.
+    """
+    try:
+        with locked(_lock_of(planned)):
+            return _complete(planned, find_scorer())
+    except DivergedError as error:
+        return RunResult(RunStatus.DIVERGED, run_to_summary(planned, Scorer("classifier")).iteration, str(error))
+    except (ValueError, OSError, ImportError) as error:
+        return RunResult(RunStatus.FAILED, sentence=str(error))
+    except Exception as error:
+        _log.exception("%s", planned.name)
+        return RunResult(RunStatus.FAILED, sentence=f"{type(error).__name__}: {error}")
+
+
+def _lock_of(planned: PlannedRun) -> Path:
+    """OUT/TABLE/ROW/SEED -> OUT/.locks/TABLE.ROW.SEED: outside the runs' folders, which are worth keeping."""
+    *_, table, row, seed = planned.folder.parts
+    folder = planned.folder.parents[2] / ".locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{table}.{row}.{seed}"
+
+
+def _complete(planned: PlannedRun, scorer: Scorer) -> RunResult:
+    ended = result_if_complete(planned, scorer)
+    if ended is not None:
+        return ended
+    run = Run(planned.folder)
+    _check_checkpoints(run)
+    outcome = start_run(planned.config, planned.folder)
+    if outcome.stopped_by is not None:
+        sentence = f"stopped at iteration {outcome.iteration}"
+        return RunResult(RunStatus.STOPPED, outcome.iteration, sentence, outcome.stopped_by)
+    missing = missing_figures(planned, scorer, run.lines())
+    if missing and isinstance(planned.config, ClassifyConfig):
+        raise ValueError(f"{run.folder} is trained but has no error in its metrics: restore them, or delete the folder")
+    for protocol, metrics in missing.items():
+        _measure(run, protocol, metrics, scorer)
+    after = run_to_summary(planned, scorer)
+    return RunResult(RunStatus.DONE, after.iteration, after.figures)
+
+
+def _check_checkpoints(run: Run) -> None:
+    """Raises a ValueError for a finished run without checkpoints: training it again would lose its figures."""
+    finished = any(line.get("what") == "finished" for line in run.lines())
+    if finished and read_newest(run.checkpoints) is None:
+        raise ValueError(
+            f"{run.folder} lacks figures and has no checkpoint to measure: restore its checkpoints, or delete the "
+            "folder to train again"
+        )
+
+
+def _measure(run: Run, protocol: str, metrics: tuple[str, ...], scorer: Scorer) -> None:
+    """Measure the last checkpoint and record the figures in the run's metrics."""
+    config = run.config()
+    measured = evaluate(
+        str(run.folder),
+        EvaluationConfig(
+            protocol=protocol,
+            metrics=metrics,
+            features=(scorer.features,),
+            images=images_if_too_few(config, protocol),
+            seed=config.train.seed,
+            device=config.train.device,
+        ),
+    )
+    run.record("evaluation", measured.iteration, **measured.scores)
+
+
+def images_if_too_few(config: Config, protocol: str) -> int | None:
+    """The number used during training if there are fewer real images than the protocol asks for, else None."""
+    wanted, generator = find_protocol(protocol), config.generator
+    reference = load_image_set(
+        config.data.reference_name, wanted.split, config.data.folder, generator.resolution, generator.channels
+    )
+    return config.train.evaluate_images if len(reference) < (wanted.reference or 0) else None

@@ -1,4 +1,4 @@
-"""What a table would take: a short burst of each of its configs, through the code that trains and measures."""
+"""Estimate the time and disk space that a table needs, by training and evaluating each of its configs briefly."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from wcgan.evaluate.protocol import find_protocol, protocol_to_plan
 from wcgan.paper.tables import Row
 from wcgan.report.numbers import duration
 from wcgan.reproduce.complete_run import (
-    Looker,
-    find_looker,
-    looker_to_notes,
+    Scorer,
+    find_scorer,
+    images_if_too_few,
     missing_figures,
-    other_number_of_images,
-    run_to_standing,
+    run_to_summary,
+    scorer_to_notes,
 )
 from wcgan.reproduce.plan import PlannedRun, Reproduction, RunConfig
 from wcgan.runs.config import ClassifyConfig, Config, TrainConfig
@@ -44,145 +44,146 @@ from wcgan.train.loop import save
 from wcgan.train.start import fit_config, load_data
 from wcgan.train.start_classifier import fit_classifier, load_splits
 
-SECONDS = 2.0  # of a burst, after the iterations that warm up
+SECONDS = 2.0  # for each timing, after the warm-up
 
 
 @dataclass(frozen=True)
-class Burst:
-    """What a config takes on this machine."""
+class UnitCosts:
+    """What one iteration, one evaluated image, one checkpoint and one grid of a config cost on this machine."""
 
     seconds_per_iteration: float
     seconds_per_image: float
-    """Drawn, and looked at by Inception where that is here; of a classifier, tested."""
+    """For a GAN, to draw an image and score it if Inception is there; for a classifier, to test an image."""
     checkpoint_bytes: int
     grid_bytes: int
     test_images: int = 0
-    """In each evaluation of a classifier."""
+    """Images in each evaluation of a classifier."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left of a row."""
+    """The cost of what is left to do for a row."""
 
     row: Row
     iterations: int
-    """Of one run."""
+    """Iterations of one run."""
     seeds: int
     done: int
     """Seeds with nothing left to do."""
     seconds: float = 0.0
-    """One run after another."""
+    """Total time if runs go one after another."""
     bytes: int = 0
     missing: str = ""
-    """Why it cannot be trained, where it cannot."""
+    """Why the row cannot be trained here; empty if it can."""
 
 
-def estimate(plan: Reproduction, progress: OnProgress | None = None) -> tuple[list[Estimate], list[str]]:
-    """An estimate for each row, and what a reader must know. Nothing is written but the caches of data.
+def estimate_cost(plan: Reproduction, progress: OnProgress | None = None) -> tuple[list[Estimate], list[str]]:
+    """An estimate for each row, and notes for the reader. Nothing is written except the cache of decoded data.
 
     Args:
-        plan: what `plan_table` gives.
-        progress: called with what is being done, how much of it is done, and how much there is.
+        plan: the result of `plan_table`.
+        progress: called with a description, the number of rows done, and the number of rows.
     """
-    looker = find_looker()
+    scorer = find_scorer()
     rows = list(dict.fromkeys(run.row.preset for run in plan.runs))
     estimates = []
     for number, name in enumerate(rows, start=1):
         runs = [run for run in plan.runs if run.row.preset == name]
-        estimates.append(_estimate_row(runs, looker))
+        estimates.append(_estimate_row(runs, scorer))
         if progress is not None:
-            progress("rows tried", number, len(rows))
-    return estimates, looker_to_notes(looker, plan)
+            progress("rows timed", number, len(rows))
+    return estimates, scorer_to_notes(scorer, plan)
 
 
-def _estimate_row(runs: Sequence[PlannedRun], looker: Looker) -> Estimate:
-    nothing = runs_to_estimate(runs, looker)
+def _estimate_row(runs: Sequence[PlannedRun], scorer: Scorer) -> Estimate:
+    nothing = runs_to_estimate(runs, scorer)
     if nothing.done == len(runs):
         return nothing
     config = runs[0].config
     try:
         if isinstance(config, Config):
-            burst = measure_burst(config, looker)
-            small = any(other_number_of_images(config, protocol) is not None for protocol in runs[0].row.protocols)
+            costs = measure_gan_costs(config, scorer)
+            small = any(images_if_too_few(config, protocol) is not None for protocol in runs[0].row.protocols)
         else:
-            burst, small = measure_classifier(config), False
+            costs, small = measure_classifier_costs(config), False
     except (ValueError, ImportError, OSError) as error:
         return replace(nothing, missing=str(error))
-    return runs_to_estimate(runs, looker, burst, small)
+    return runs_to_estimate(runs, scorer, costs, small)
 
 
 def runs_to_estimate(
-    runs: Sequence[PlannedRun], looker: Looker, burst: Burst | None = None, small: bool = False
+    runs: Sequence[PlannedRun], scorer: Scorer, costs: UnitCosts | None = None, small: bool = False
 ) -> Estimate:
-    """What the runs of a row have left, if each takes what a burst did.
+    """The cost of what is left to do for the runs of a row.
 
     Args:
         runs: one for each seed.
-        looker: what looks at the images.
-        burst: of their config; None for one that takes nothing.
-        small: whether there are fewer real images than the protocols have: training's evaluation is then all there is.
+        scorer: the network that scores images.
+        costs: measured for their config; None for no cost at all.
+        small: whether there are fewer real images than the protocols ask for, so that the evaluation during training is
+            the only one.
     """
-    standings = [run_to_standing(run, looker) for run in runs]
-    left = [(r, s) for r, s in zip(runs, standings, strict=True) if s.state not in (RunStatus.DONE, RunStatus.DIVERGED)]
-    burst = burst or Burst(0.0, 0.0, 0, 0)
+    summaries = [run_to_summary(run, scorer) for run in runs]
+    left = [(r, s) for r, s in zip(runs, summaries, strict=True) if s.state not in (RunStatus.DONE, RunStatus.DIVERGED)]
+    costs = costs or UnitCosts(0.0, 0.0, 0, 0)
     return Estimate(
         runs[0].row,
         runs[0].config.train.iterations,
         len(runs),
         len(runs) - len(left),
-        sum(_seconds(run, standing.iteration, burst, looker, small) for run, standing in left),
-        sum(_bytes(run.config, burst) for run, _ in left),
+        sum(_seconds(run, summary.iteration, costs, scorer, small) for run, summary in left),
+        sum(_bytes(run.config, costs) for run, _ in left),
     )
 
 
-def measure_burst(config: Config, looker: Looker, seconds: float = SECONDS) -> Burst:
-    """Trains for a few seconds, draws some images, and writes one checkpoint and one grid into a temporary folder."""
+def measure_gan_costs(config: Config, scorer: Scorer, seconds: float = SECONDS) -> UnitCosts:
+    """Train a GAN for a few seconds, draw and score images, and write a checkpoint and a grid to a temporary folder."""
     hardware, dataset = find_hardware(config.train), load_data(config)
     config = fit_config(config, dataset)
     players = build_players(config, hardware.device, hardware.channels_last)
     batches = gan.batches_of(config, dataset, hardware.device, Rank())
     gan.compile_players(players, config, hardware, Silence())
     step = gan.make_step(players, batches, config, hardware, Silence())
-    per_iteration = _time_warm(step, hardware.device, seconds)
+    per_iteration = warm_seconds_per_step(step, hardware.device, seconds)
     sampler = Sampler(players.sampled_generator, dataset.classes)
-    networks = [load_inception(device=str(hardware.device))] if looker.features == "inception" else []
-    per_image = _time(lambda number: _look(sampler, networks, number), hardware.device, seconds) / CHUNK
+    networks = [load_inception(device=str(hardware.device))] if scorer.features == "inception" else []
+    per_chunk = seconds_per_step(lambda seed: _draw_and_score(sampler, networks, seed), hardware.device, seconds)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
         save(gan.players_to_task(players, config, dataset, run), 0, 0.0)
         write_png(grid(sampler.rows(), 10), run.samples / "grid.png")
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
-        return Burst(per_iteration, per_image, checkpoint, (run.samples / "grid.png").stat().st_size)
+        return UnitCosts(per_iteration, per_chunk / CHUNK, checkpoint, (run.samples / "grid.png").stat().st_size)
 
 
-def measure_classifier(config: ClassifyConfig, seconds: float = SECONDS) -> Burst:
-    """Trains a classifier for a few seconds, tests a few images, and writes one checkpoint into a temporary folder."""
+def measure_classifier_costs(config: ClassifyConfig, seconds: float = SECONDS) -> UnitCosts:
+    """Train a classifier for a few seconds, test a few images, and write a checkpoint to a temporary folder."""
     hardware, (training, test) = find_hardware(config.train), load_splits(config)
     config, device = fit_classifier(config, training), hardware.device
     training, test = dataset_on(training, device), dataset_on(test, device)
     learner = build_learner(config, training.images, device, hardware.channels_last)
     step = make_step([learner], [ClassifierBatches(training, config.train, device)], hardware, Silence())
-    per_iteration = _time_warm(step, device, seconds)
+    per_iteration = warm_seconds_per_step(step, device, seconds)
     few = replace(test, images=test.images[:CHUNK], labels=None if test.labels is None else test.labels[:CHUNK])
-    per_image = _time(lambda _: measure_error(learner, few, device), device, seconds) / len(few)
+    per_image = seconds_per_step(lambda _: measure_error(learner, few, device), device, seconds) / len(few)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
         save(learner_to_task(learner, config, training, test, run, device, Rank()), 0, 0.0)
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
-        return Burst(per_iteration, per_image, checkpoint, 0, len(test))
+        return UnitCosts(per_iteration, per_image, checkpoint, 0, len(test))
 
 
-def _time_warm(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
-    """Seconds of a step, after those that warm up."""
+def warm_seconds_per_step(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
+    """Seconds per step, after the warm-up."""
     began = time.monotonic()
-    for iteration in range(WARM_UP + 1):  # a GPU compiles, and records the graph; a slow CPU has nothing to wait for
+    for iteration in range(WARM_UP + 1):  # a GPU compiles and captures the graph; a slow CPU may stop early
         if device.type == "cuda" or iteration == 0 or time.monotonic() - began < seconds:
             step(iteration)
-    return _time(step, device, seconds)
+    return seconds_per_step(step, device, seconds)
 
 
-def _time(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
-    """Seconds of a step: as many as fit into the time, at least one."""
+def seconds_per_step(step: Callable[[int], object], device: torch.device, seconds: float) -> float:
+    """Seconds per step, over as many steps as fit into the given time, and at least one."""
     _wait(device)
     began, count = time.monotonic(), 0
     while count == 0 or time.monotonic() - began < seconds:
@@ -197,40 +198,40 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _look(sampler: Sampler, networks: Sequence[Features], seed: int) -> None:
+def _draw_and_score(sampler: Sampler, networks: Sequence[Features], seed: int) -> None:
     images = sampler.from_noise(sampler.noise(CHUNK, seed), sampler.labels(CHUNK, None), stay=True)
     for network in networks:
         for part in images.split(network.batch):
             network.predict(part)
 
 
-def _seconds(run: PlannedRun, reached: int, burst: Burst, looker: Looker, small: bool) -> float:
-    """Of the iterations that are left, training's own evaluations among them, and the row's protocols after them."""
+def _seconds(run: PlannedRun, reached: int, costs: UnitCosts, scorer: Scorer, small: bool) -> float:
+    """Time for the iterations left, with the evaluations during training, and for the row's protocols afterwards."""
     train = run.config.train
     left = train.iterations - reached
     every = train.evaluate_every or train.iterations
-    evaluations = -(-train.iterations // every) - reached // every  # the last one wherever it falls
-    images = evaluations * (train.evaluate_images if isinstance(train, TrainConfig) else burst.test_images)
-    measured = small or not isinstance(train, TrainConfig)  # a classifier has no evaluation but training's
-    missing = {} if measured else missing_figures(run, looker, Run(run.folder).lines())
+    evaluations = -(-train.iterations // every) - reached // every  # there is always one at the end
+    images = evaluations * (train.evaluate_images if isinstance(train, TrainConfig) else costs.test_images)
+    measured = small or not isinstance(train, TrainConfig)  # a classifier is evaluated during training only
+    missing = {} if measured else missing_figures(run, scorer, Run(run.folder).lines())
     for name, metrics in missing.items():
         protocol = find_protocol(name)
         images += protocol_to_plan(protocol, protocol.reference or 0, metrics=metrics).images(metrics)
-    return left * burst.seconds_per_iteration + images * burst.seconds_per_image
+    return left * costs.seconds_per_iteration + images * costs.seconds_per_image
 
 
-def _bytes(config: RunConfig, burst: Burst) -> int:
-    """The checkpoints that are kept, and each grid twice: in `samples` and in TensorBoard's events."""
+def _bytes(config: RunConfig, costs: UnitCosts) -> int:
+    """Size of the checkpoints that are kept, and of each grid twice: in `samples` and in TensorBoard's events."""
     train = config.train
     grids = train.iterations // train.sample_every if isinstance(train, TrainConfig) and train.sample_every else 0
-    return train.keep_checkpoints * burst.checkpoint_bytes + 2 * grids * burst.grid_bytes
+    return train.keep_checkpoints * costs.checkpoint_bytes + 2 * grids * costs.grid_bytes
 
 
 _HEAD = f"{'row':35} iterations {'done':>8} {'time left':>12} {'disk':>8}"
 
 
 def estimates_to_lines(estimates: Sequence[Estimate], notes: Sequence[str] = ()) -> list[str]:
-    """A line for each row and one for all of them, then why rows cannot be trained: one for each reason."""
+    """One line per row and one for the whole table, then one per reason why rows cannot be trained."""
     lines = [_HEAD]
     for each in estimates:
         cost = ("-", "-") if each.missing else (duration(each.seconds), size(each.bytes))
@@ -251,7 +252,7 @@ def _line(name: str, iterations: str, done: int, seeds: int, time: str, disk: st
 
 
 def size(count: int) -> str:
-    """Bytes as a person reads them.
+    """A number of bytes in MB or GB.
 
     Example:
         >>> size(2_500_000_000), size(3_000_000)

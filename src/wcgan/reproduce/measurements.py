@@ -1,4 +1,4 @@
-"""What `wcgan reproduce` makes that is no table of runs: times, pictures of runs, a user study, architectures."""
+"""What `wcgan reproduce` makes besides tables of runs: pictures, times, the user study, the architectures."""
 
 from __future__ import annotations
 
@@ -9,32 +9,147 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from wcgan.core.device import find_hardware
+import torch
+from torch import Tensor
+
+from wcgan.core.device import find_hardware, generator_for
 from wcgan.core.files import write_atomically
+from wcgan.core.images import grid, scale_to_show, write_png
 from wcgan.paper.listing import architectures_to_lines
-from wcgan.paper.tables import USER_STUDY, Judgement
+from wcgan.paper.tables import USER_STUDY, Judgement, canonical_name
 from wcgan.report.formats import rows_to_markdown
-from wcgan.reproduce.figures import PLAIN, draw_picture, write_grids
+from wcgan.reproduce.experiments import EXPERIMENTS
 from wcgan.reproduce.overhead import ITERATIONS, SECONDS, WHITENINGS, measure_and_write, overhead_configs
-from wcgan.reproduce.plan import EXPERIMENTS, folders_of
+from wcgan.reproduce.plan import folders_of
+from wcgan.runs.folder import Run
+from wcgan.runs.sampler import Sampler, load_generator
+
+COLUMNS = ROWS = 10
+# Name -> what its picture shows.
+GRIDS = {
+    "fixed-z": "one noise per column, one class per row",
+    "class-rows": "one class per row, every noise different",
+}
+PLAIN = "samples"
+_FEW = 100  # up to this many classes, the paper shows the first ten; otherwise ten at random
+
+
+def write_grids(run: Path, folder: Path, checkpoint: str = "last", seed: int = 0, device: str = "auto") -> list[Path]:
+    """Draw both pictures of a conditional run, or one plain grid of an unconditional run -> the files.
+
+    Args:
+        run: the folder of a run.
+        folder: where to write `fixed-z.png` and `class-rows.png`, or `samples.png`, each with a text beside it.
+        checkpoint: `"last"`, `"best"` or the number of an iteration.
+        seed: the same seed gives the same pictures.
+        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+    """
+    kinds = tuple(GRIDS) if Run(run).config().generator.conditional else (PLAIN,)
+    return [draw_picture(run, kind, folder / f"{kind}.png", None, checkpoint, seed, 1.0, device) for kind in kinds]
+
+
+def write_grid(
+    run: Path,
+    kind: str,
+    file: Path,
+    classes: Sequence[int] | None = None,
+    checkpoint: str = "last",
+    seed: int = 0,
+    truncation: float = 1.0,
+    device: str = "auto",
+) -> Path:
+    """Draw one picture, and write a text file beside it with its caption and the class of each row.
+
+    Args:
+        run: the folder of a conditional run.
+        kind: a key of `GRIDS`.
+        file: a `.png`.
+        classes: one per row; None for the first ten, or for ten random ones if there are more than a hundred.
+        checkpoint: `"last"`, `"best"` or the number of an iteration.
+        seed: the same seed gives the same picture.
+        truncation: factor for the noise.
+        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+
+    Raises:
+        ValueError: for an unknown kind, a file that is not a `.png`, or a run without classes.
+    """
+    if kind not in GRIDS:
+        raise ValueError(f"--grid takes {' or '.join(GRIDS)}, got {kind!r}")
+    if file.suffix.lower() != ".png":
+        raise ValueError(f"a grid is one picture: name a .png file, not {file}")
+    generator = Run(run).config().generator
+    if not generator.conditional:
+        raise ValueError(f"{run} has no classes (its generator has {generator.normalization}): leave out --grid")
+    return draw_picture(run, kind, file, classes, checkpoint, seed, truncation, device)
+
+
+def draw_picture(
+    run: Path,
+    kind: str,
+    file: Path,
+    classes: Sequence[int] | None = None,
+    checkpoint: str = "last",
+    seed: int = 0,
+    truncation: float = 1.0,
+    device: str = "auto",
+) -> Path:
+    """Like `write_grid`, but also draws `"samples"` of a run without classes."""
+    sampler = load_generator(run, checkpoint, device)
+    shown = classes_to_show(sampler, classes, seed)
+    picture = grid(draw_grid(sampler, kind, shown, seed, truncation), COLUMNS)
+    write_png(picture, file, scale_to_show(sampler.config.resolution))
+    lines = [
+        f"{run.resolve().name} at iteration {sampler.iteration}, seed {seed}, truncation {truncation:g}",
+        GRIDS.get(kind, "every noise different"),
+        *(f"row {row}: class {label} {name}".rstrip() for row, (label, name) in enumerate(shown, 1)),
+    ]
+    write_atomically(file.with_name(f"{file.name}.txt"), "".join(f"{line}\n" for line in lines).encode())
+    return file
+
+
+def classes_to_show(sampler: Sampler, classes: Sequence[int] | None, seed: int) -> list[tuple[int, str]]:
+    """The number and name of each row's class; empty for an unconditional generator."""
+    number = sampler.config.classes
+    if not sampler.conditional or number is None:
+        return []
+    if classes is None:
+        order = torch.arange(number)
+        if number > _FEW:
+            order = torch.randperm(number, generator=generator_for(seed, "grid", 0))
+        classes = order[:ROWS].sort().values.tolist()
+    labels = sampler.labels(len(classes), classes)
+    assert labels is not None
+    names = dict(enumerate(sampler.class_names))
+    return [(label, names.get(label, "")) for label in labels.tolist()]
+
+
+def draw_grid(
+    sampler: Sampler, kind: str, classes: Sequence[tuple[int, str]], seed: int, truncation: float = 1.0
+) -> Tensor:
+    """A grid's images `(rows * columns, C, H, W)`, row by row."""
+    rows = len(classes) or ROWS
+    z = sampler.noise(COLUMNS, seed).repeat(rows, 1) if kind == "fixed-z" else sampler.noise(rows * COLUMNS, seed)
+    labels = torch.tensor([label for label, _ in classes]).repeat_interleave(COLUMNS) if classes else None
+    return sampler.from_noise(truncation * z, labels)
+
 
 Say = Callable[[str], None]
 Make = Callable[[Path, Sequence[str], bool, Say], None]
-"""Takes the folder of all tables, settings, whether to say only what would be done, and a function to say it with."""
+"""Takes the folder of all tables, settings, whether only to say what would be done, and a function to print with."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Made by a function of its own."""
+    """Something to reproduce that is not a table of runs."""
 
     title: str
     make: Make
     place: str = ""
-    """Where the paper has it, as "Figure 5"; empty where it does not."""
+    """Its place in the paper, such as "Figure 5"; empty if it is not in the paper."""
 
 
 def find_measurement(name: str) -> Measurement | None:
-    """By its key of `MEASUREMENTS` or its place in the paper; case does not matter. None for a table of runs.
+    """The entry of `MEASUREMENTS` for a key or a place in the paper, or None; case does not matter.
 
     Example:
         >>> find_measurement("figure7").title
@@ -46,7 +161,7 @@ def find_measurement(name: str) -> Measurement | None:
 
 
 def make_overhead(out: Path, settings: Sequence[str], dry_run: bool, say: Say) -> None:
-    """Times of iterations and of whitening, in `OUT/overhead`."""
+    """Time iterations and whitening, and write the result to `OUT/overhead`."""
     folder = out / "overhead"
     if not dry_run:
         say(f"overhead: {measure_and_write(folder, settings, say)}")
@@ -57,15 +172,15 @@ def make_overhead(out: Path, settings: Sequence[str], dry_run: bool, say: Say) -
 
 
 def make_grids(out: Path, settings: Sequence[str], dry_run: bool, say: Say) -> None:
-    """The pictures of every row that has a run with a checkpoint, of its first seed, in `OUT/grids`.
+    """Draw every row that has a run with a checkpoint, from its first seed, into `OUT/grids`.
 
     Raises:
-        ValueError: where no row has one, or for settings: the runs have their own.
+        ValueError: if no row has one, or for settings, since the runs have their own.
     """
     _refuse(settings, "grids are")
     trained = list(dict.fromkeys(run for runs in _trained(out).values() for run in runs))
     if not trained:
-        raise ValueError(f"{out} holds no run with a checkpoint: make a table first, such as `wcgan reproduce digits`")
+        raise ValueError(f"{out} has no run with a checkpoint: make a table first, such as `wcgan reproduce digits`")
     first = {run.parent: run for run in reversed(trained)}
     for row in sorted(first):
         folder = out / "grids" / row.parent.name / row.name
@@ -79,18 +194,18 @@ def make_grids(out: Path, settings: Sequence[str], dry_run: bool, say: Say) -> N
 def make_figure(
     number: int, panels: Sequence[tuple[str, str]], out: Path, settings: Sequence[str], dry_run: bool, say: Say
 ) -> None:
-    """The panels of a figure of the paper, `OUT/figure5/a.png` and so on, each of a preset's first trained run.
+    """Draw the panels of a figure of the paper, `OUT/figure5/a.png` and so on, each from a preset's first trained run.
 
     Args:
-        number: the figure's.
-        panels: a preset and what to draw of it, of `wcgan.reproduce.figures`.
-        out: holds a folder for each table.
-        settings: none: the runs have their own.
-        dry_run: whether to say only what would be done.
+        number: the figure's number.
+        panels: for each, a preset and what to draw: a name in `GRIDS`, or `PLAIN`.
+        out: the folder with a sub-folder for each table.
+        settings: must be empty, since the runs have their own.
+        dry_run: whether only to say what would be done.
         say: called with each picture.
 
     Raises:
-        ValueError: for a panel whose run is missing, after those that are there are drawn; for settings.
+        ValueError: for settings, or if a panel's run is missing; the other panels are drawn first.
     """
     _refuse(settings, "figures are")
     trained, missing = _trained(out), []
@@ -105,20 +220,20 @@ def make_figure(
     if missing:
         tables = {preset: next(key for key in EXPERIMENTS if preset in _presets(key)) for preset in missing}
         how = ", ".join(f'`wcgan reproduce {key} --rows "{preset}"`' for preset, key in tables.items())
-        raise ValueError(f"{out} holds no checkpoint for {len(missing)} of {len(panels)} panels; make them with {how}")
+        raise ValueError(f"{out} has no checkpoint for {len(missing)} of {len(panels)} panels; make them with {how}")
 
 
 def make_user_study(out: Path, settings: Sequence[str], dry_run: bool, say: Say) -> None:
-    """A study's preference and agreement beside the paper's, from `OUT/user-study/report.json`, as `table.md` there.
+    """Put a study's preference and agreement beside the paper's: `OUT/user-study/report.json` -> `table.md`.
 
     Raises:
-        ValueError: without that file, or for settings.
+        ValueError: if that file is missing, or for settings.
     """
     _refuse(settings, "a study is")
     folder = out / "user-study"
     if not (folder / "report.json").is_file():
         raise ValueError(
-            f"{folder} holds no report of a study: make one with `wcgan study create` and `serve`, then "
+            f"{folder} has no report of a study: make one with `wcgan study create` and `serve`, then "
             f"`wcgan study report STUDY --out {folder}`"
         )
     found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
@@ -134,7 +249,7 @@ def make_user_study(out: Path, settings: Sequence[str], dry_run: bool, say: Say)
 
 
 def judgements_to_lines(judgements: dict[str, Judgement]) -> list[str]:
-    """A table in Markdown, a line for each study."""
+    """A table in Markdown with one line per study."""
     heads = ("", "compared", "preference for the second", "Cronbach's alpha", "users", "classes", "images per set")
     rows = []
     for name, j in judgements.items():
@@ -145,31 +260,32 @@ def judgements_to_lines(judgements: dict[str, Judgement]) -> list[str]:
 
 
 def make_architectures(number: int, out: Path, settings: Sequence[str], dry_run: bool, say: Say) -> None:
-    """Prints a table of architectures; nothing is trained or written."""
-    _refuse(settings, "architectures are those")
+    """Print a table of architectures; nothing is trained or written."""
+    _refuse(settings, "architectures are")
     for line in architectures_to_lines(number):
         say(line)
 
 
 def _refuse(settings: Sequence[str], what: str) -> None:
     if settings:
-        raise ValueError(f"{what} of runs or presets as they are: leave out --set {settings[0]}")
+        raise ValueError(f"{what} made from runs or presets as they are: leave out --set {settings[0]}")
 
 
 def _presets(key: str) -> list[str]:
-    return [row.preset for row in EXPERIMENTS[key].rows]
+    return [canonical_name(row.preset) for row in EXPERIMENTS[key].rows]
 
 
 def _trained(out: Path) -> dict[str, list[Path]]:
-    """Preset -> its runs that have a checkpoint, in all tables."""
+    """Preset -> its runs with a checkpoint, in all tables."""
     found: dict[str, list[Path]] = {}
     for key in (key for key, table in EXPERIMENTS.items() if not table.classifiers):
         for preset, runs in folders_of(key, out).items():
-            found.setdefault(preset, []).extend(run for run in runs if any((run / "checkpoints").glob("*.safetensors")))
+            trained = [run for run in runs if any((run / "checkpoints").glob("*.safetensors"))]
+            found.setdefault(canonical_name(preset), []).extend(trained)
     return found
 
 
-# Number of a figure -> its key, its title, and for each panel the preset and what is drawn of it.
+# Number of a figure -> its key, its title, and for each panel the preset and what to draw.
 _FIGURES: dict[int, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     5: (
         "images-cifar10",
@@ -211,12 +327,12 @@ MEASUREMENTS: dict[str, Measurement] = {
         for number, (key, title, panels) in _FIGURES.items()
     },
     "overhead": Measurement("What whitening costs, beside the paper's times", make_overhead),
-    "grids": Measurement("Pictures of the runs, one class a row", make_grids),
+    "grids": Measurement("Pictures of the runs, one class per row", make_grids),
 }
 
 
 def tables_to_lines() -> list[str]:
-    """A line for each table, figure or measurement that can be made: its name, its place in the paper, what it is.
+    """One line per table, figure or measurement: its name, its place in the paper, and its title.
 
     Example:
         >>> tables_to_lines()[2]

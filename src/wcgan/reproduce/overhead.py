@@ -1,4 +1,4 @@
-"""What whitening costs, as the paper gives it: times of a training iteration, and whitening by Cholesky and by ZCA."""
+"""The paper's comparison of costs: a training iteration with each normalisation, and Cholesky against ZCA."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from wcgan.runs.config import Config
 from wcgan.runs.folder import find_commit
 
 SECONDS, ROUNDS = 600.0, 20
-# Name in the table -> the normalisation of a whole iteration; the most important first, for where time is short.
+# Name in the table -> the normalisation of a whole iteration; the most important first, in case time runs out.
 ITERATIONS = {name: name for name in ("BN", "WC", "WzcaC", "cBN", "cWC", "cWC_sa")}
-# Name in the table -> how features are whitened, and nothing more.
+# Name in the table -> the whitening, timed on its own.
 WHITENINGS = {"whitening by Cholesky": "cholesky", "whitening by ZCA": "zca"}
-# What is divided by what -> what the paper says of it.
+# Numerator and denominator of a ratio -> the paper's figure for it.
 PAPER: dict[tuple[str, str], str] = {
     ("WC", "BN"): "1.32",
     ("WzcaC", "BN"): "",
@@ -46,16 +46,16 @@ PAPER: dict[tuple[str, str], str] = {
 }
 PAPER_MS = {"BN": 620.0, "WC": 820.0}
 NOTES = (
-    "Times are medians over rounds in which all take turns, with quartiles; ratios are taken round by round.",
-    "An iteration is on synthetic images. Whitening alone is forward and backward through all the layers that the "
-    "generator has, with as many images as in its update.",
-    "The paper's times are of a Titan X; of cWC and cWC_sa it says that they cost basically the same as WC.",
+    "Times are medians with quartiles, over rounds in which all take turns; ratios are computed round by round.",
+    "Iterations use synthetic images. Whitening alone is forward and backward through all the generator's layers, "
+    "with as many images as in its update.",
+    "The paper's times are for a Titan X; it says that cWC and cWC_sa cost basically the same as WC.",
 )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A line of the table; milliseconds and ratios as median, lower and upper quartile."""
+    """A line of the table, with median, lower and upper quartile of times and ratios."""
 
     name: str
     rounds: int
@@ -63,7 +63,7 @@ class Cost:
     ms_lower: float
     ms_upper: float
     over: str = ""
-    """What it is compared with; empty for what is compared with nothing."""
+    """What it is compared with; empty for none."""
     ratio: float | None = None
     ratio_lower: float | None = None
     ratio_upper: float | None = None
@@ -74,14 +74,14 @@ class Cost:
 def measure_and_write(
     folder: Path, settings: Sequence[str], say: Callable[[str], None], seconds: float = SECONDS, rounds: int = ROUNDS
 ) -> Path:
-    """Measures, and writes `table.md`, `table.csv` and `table.json` into a folder -> the first of them.
+    """Measure, and write `table.md`, `table.csv` and `table.json` into a folder -> `table.md`.
 
     Args:
-        folder: made where it is not there.
-        settings: `section.field=value`, for all that is measured; on a CPU, without widths among them, all are 32.
-        say: called with what is being done.
-        seconds: about as long as it may take.
-        rounds: how often each is timed at most.
+        folder: where to write; created if needed.
+        settings: `section.field=value`, for everything measured; on a CPU, widths are 32 unless they are set here.
+        say: called with progress messages.
+        seconds: approximate time limit.
+        rounds: maximum number of rounds.
     """
     configs = overhead_configs(settings)
     hardware = find_hardware(configs["BN"].train)
@@ -99,7 +99,7 @@ def measure_and_write(
 
 
 def overhead_configs(settings: Sequence[str]) -> dict[str, Config]:
-    """A config for each of `ITERATIONS`; they differ in the normalisation, and in the discriminator's head with it."""
+    """A config for each of `ITERATIONS`; they differ in the normalisation and in the discriminator's head."""
     device = find_hardware(iteration_config("BN", None, settings).train).device
     chosen = any(setting.strip().startswith(("generator.widths", "discriminator.widths")) for setting in settings)
     width = WIDTH_ON_CPU if device.type == "cpu" and not chosen else None
@@ -112,10 +112,10 @@ def overhead_configs(settings: Sequence[str]) -> dict[str, Config]:
 def measure(
     configs: Mapping[str, Config], seconds: float, say: Callable[[str], None], rounds: int = ROUNDS
 ) -> dict[str, list[float]]:
-    """Seconds of each in every round, all in turns: an iteration of each config, and each of `WHITENINGS`.
+    """Time an iteration of each config and each of `WHITENINGS` in turn -> seconds per round.
 
-    Once half of the time is gone, only those that the paper has times of are prepared; no round begins that would not
-    end within it, but for the first.
+    Once half of the time is used, only those with a time in the paper are prepared. After the first round, no round
+    starts that would not end in time.
     """
     began, (config, *_) = time.monotonic(), configs.values()
     hardware = find_hardware(config.train)
@@ -143,7 +143,7 @@ def measure(
 
 
 def prepare_iteration(config: Config, say: Callable[[str], None]) -> Step:
-    """An iteration that has been compiled, recorded and run."""
+    """An iteration, compiled, captured and warmed up."""
     bench = build_workbench(config, Rank(), say)
     step = bench.step(config)
     for number in range(bench.warm_up):
@@ -152,7 +152,7 @@ def prepare_iteration(config: Config, say: Callable[[str], None]) -> Step:
 
 
 def prepare_whitening(whitening: str, config: Config, hardware: Hardware) -> Step:
-    """Forward and backward through whitening alone, at all places where a generator has it."""
+    """Forward and backward through whitening alone, at the size of each of the generator's layers."""
     layout = torch.channels_last if hardware.channels_last else torch.contiguous_format
     random = torch.Generator(hardware.device).manual_seed(0)
 
@@ -175,7 +175,7 @@ def prepare_whitening(whitening: str, config: Config, hardware: Hardware) -> Ste
 
 
 def whitened_shapes(config: Config) -> list[tuple[int, int, int, int]]:
-    """What the generator's layers of normalisation are given in its update."""
+    """The shapes of the inputs of the generator's normalisation layers during its update."""
     generator = build_generator(config.generator)
     shapes: list[tuple[int, int, int, int]] = []
     for layer in generator.modules():
@@ -190,7 +190,7 @@ def whitened_shapes(config: Config) -> list[tuple[int, int, int, int]]:
 
 
 def times_to_costs(times: Mapping[str, Sequence[float]]) -> list[Cost]:
-    """The lines of the table: each time that is compared with none, then each comparison of `PAPER`."""
+    """The lines of the table: times without a comparison, and each comparison in `PAPER`."""
     compared = {name for name, _ in PAPER}
     alone = [(name, "") for name in times if name not in compared]
     pairs = [(name, over) for name, over in PAPER if name in times and over in times]
@@ -218,7 +218,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def describe(config: Config, hardware: Hardware, settings: Sequence[str]) -> dict[str, str]:
-    """What was run, and on what."""
+    """What was measured, and on which hardware."""
     train, widths, theirs = config.train, _widths(config), _widths(iteration_config("BN", None, ()))
     return {
         **hardware.describe(),

@@ -1,80 +1,34 @@
-"""Which runs a table needs: its rows and seeds, their configs, and the folder of each."""
+"""The runs that a table needs: the config, seed and folder of each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from wcgan.core.config import config_to_yaml, override
+from wcgan.core.config import override
 from wcgan.core.files import write_atomically
 from wcgan.core.reading import parse_json, read_bytes
-from wcgan.norm import VARIANTS
 from wcgan.paper.classifier_presets import CLASSIFIERS
 from wcgan.paper.presets import classifier_preset, preset, preset_to_folder
-from wcgan.paper.tables import TABLES, Row, Table, figures_of
+from wcgan.paper.tables import Row, Table, canonical_name
+from wcgan.reproduce.experiments import EXPERIMENTS, choose_rows, find_table, with_rows
 from wcgan.runs.config import ClassifyConfig, Config
 from wcgan.runs.folder import Run, resumed_run
 from wcgan.train.loop import Outcome
 from wcgan.train.start import fit_config, load_data, start
 from wcgan.train.start_classifier import fit_classifier, load_splits, start_classifiers
 
-_STABILITY = ("WC", "WzcaC", "WzcaC-decomposition")
-_CONVERGENCE = ("GP + ResNet", "WC GP + ResNet", "SN + ResNet", "WC SN + ResNet")
-EXPERIMENTS: dict[str, Table] = {
-    **TABLES,
-    "convergence": Table(
-        "fig.cifar-convergence",
-        "IS and FID 10k every 1,000 iterations",
-        tuple(Row(f"cifar10/{name}") for name in _CONVERGENCE),
-        number=2,
-        evaluate_every=1000,
-    ),
-    "stability": Table(
-        "fig:zca-vs-cholesky",
-        "Cholesky against ZCA with either gradient",
-        tuple(Row(f"cifar10/{name}") for name in _STABILITY),
-        number=4,
-        evaluate_every=1000,
-        seeds=3,
-    ),
-    "conditioning": Table(
-        "",
-        "The Jacobian with BN, WC and its ablation",
-        (Row("cifar10/SN + ResNet"), *TABLES["ablation-WC"].rows),
-        conditioning_every=1000,
-    ),
-    "filters": Table(
-        "",
-        "cWC with 256 filters in G and 128 in D",
-        tuple(
-            Row(f"cifar10/{name}", figures_of(f"cifar10/{name}"))
-            for name in ("SN + Proj. Discr.", "cWC SN + Proj. Discr. wide", "cWC SN + Proj. Discr.")
-        ),
-    ),
-    "digits-stability": Table(
-        "",
-        "Stability, as figure 4, on the digits",
-        tuple(Row(f"digits/{name}") for name in _STABILITY),
-        evaluate_every=100,
-        seeds=3,
-    ),
-    "digits": Table(
-        "",
-        "Every variant on the embedded digits",
-        tuple(Row(f"digits/{name}") for name in VARIANTS),
-        evaluate_every=0,
-    ),
-}
+RunConfig = Config | ClassifyConfig
+"""The config of a GAN or of a classifier."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that a table needs."""
+    """A run that a table needs, whether or not it has been started."""
 
     row: Row
     seed: int
@@ -88,22 +42,22 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table to be made: the runs that are asked for, and what about them is not the paper's."""
+    """A table to make: the runs asked for, and how they differ from the paper's."""
 
     key: str
-    """Its name in `EXPERIMENTS`."""
+    """The table's key in `EXPERIMENTS`."""
     runs: tuple[PlannedRun, ...]
-    """One seed of every row, then the next."""
+    """All rows with the first seed, then all rows with the next."""
     out: Path
-    """Holds a folder for each table."""
+    """The folder with a sub-folder for each table."""
     scale: float = 1.0
-    """By which every schedule is shortened."""
+    """Factor by which every schedule is shortened."""
     settings: tuple[str, ...] = ()
-    """`section.field=value`, in every run."""
+    """`section.field=value`, set in every run."""
 
     @property
     def table(self) -> Table:
-        """With the rows that are asked for, and no others."""
+        """The table with only the rows asked for."""
         return with_rows(EXPERIMENTS[self.key], {run.row.preset for run in self.runs})
 
     @property
@@ -111,43 +65,8 @@ class Reproduction:
         return self.out / self.key
 
 
-def find_table(name: str) -> str:
-    """A key of `EXPERIMENTS` by itself or by its place in the paper; case does not matter.
-
-    Example:
-        >>> find_table("table3"), find_table("Figure 2"), find_table("digits")
-        ('ablation-WC', 'convergence', 'digits')
-    """
-    names = {key.lower(): key for key in EXPERIMENTS}
-    names |= {table.place.lower().replace(" ", ""): key for key, table in EXPERIMENTS.items() if table.place}
-    found = names.get(name.lower().replace(" ", ""))
-    if found is None:
-        near = ", ".join(get_close_matches(name.lower(), names, cutoff=0))
-        raise ValueError(f"unknown table {name!r}; `wcgan reproduce --list` names them; the nearest are {near}")
-    return found
-
-
-def with_rows(table: Table, presets: Collection[str]) -> Table:
-    """A table with some of its rows; quoted ones stand in a whole table only."""
-    rows = tuple(row for row in table.rows if row.preset in presets)
-    return table if len(rows) == len(table.rows) else replace(table, rows=rows, quoted=())
-
-
-def choose_rows(key: str, wanted: Sequence[str] = ()) -> tuple[Row, ...]:
-    """The rows of a table that have these names: a preset's, its part after the slash, or a dataset's; all for none."""
-    rows, names = EXPERIMENTS[key].rows, [part.strip() for text in wanted for part in text.split(",") if part.strip()]
-    known = {name for row in rows for name in (row.preset, row.preset.partition("/")[2], row.dataset)}
-    for name in names:
-        if name not in known:
-            near = ", ".join(get_close_matches(name, sorted(known), cutoff=0))
-            raise ValueError(f"{key} has no row {name!r}; the nearest are {near}")
-    return tuple(
-        row for row in rows if not names or {row.preset, row.preset.partition("/")[2], row.dataset} & set(names)
-    )
-
-
 def default_folder(scale: float) -> Path:
-    """Shortened runs and full ones lie apart.
+    """The folder for all tables if none is given; shortened runs get one of their own.
 
     Example:
         >>> str(default_folder(1.0)), str(default_folder(0.1))
@@ -164,18 +83,18 @@ def plan_table(
     settings: Sequence[str] = (),
     out: Path | None = None,
 ) -> Reproduction:
-    """The runs of a table.
+    """Plan the runs of a table; nothing is written.
 
     Args:
         name: a key of `EXPERIMENTS`, or a place in the paper such as table3.
-        rows: those to make, as `choose_rows` takes them; none for all.
-        seeds: 3 for the seeds 0, 1 and 2; None for as many as the table has.
-        scale: by which every schedule is shortened.
+        rows: the rows to make, as for `choose_rows`; none for all.
+        seeds: number of runs per row: 3 for the seeds 0, 1 and 2; None for the table's default.
+        scale: factor by which every schedule is shortened.
         settings: `section.field=value`, set in every run after it is shortened.
-        out: holds a folder for each table; None for one whose name says the scale.
+        out: the folder with a sub-folder for each table; None for `default_folder`.
 
     Raises:
-        ValueError: for a table, row or setting that is not there, or a folder that holds runs of another config.
+        ValueError: for an unknown table, row or setting, or a folder with runs of another config.
     """
     key = find_table(name)
     count = EXPERIMENTS[key].seeds if seeds is None else seeds
@@ -186,35 +105,33 @@ def plan_table(
     out = out or default_folder(scale)
     runs = []
     for row in choose_rows(key, rows):
-        home, origin = _homes()[key, row.preset]
-        config = override(shorten(_unscaled(home, origin), scale), settings)
+        config = override(shorten(_row_config(key, row.preset), scale), settings)
         for seed in range(count):
-            seeded = with_train(config, seed=seed)
-            runs.append(PlannedRun(row, seed, seeded, out / home / preset_to_folder(origin) / f"seed-{seed}"))
+            folder = out / _row_folder(key, row.preset) / f"seed-{seed}"
+            runs.append(PlannedRun(row, seed, with_train(config, seed=seed), folder))
     plan = Reproduction(key, tuple(sorted(runs, key=lambda run: run.seed)), out, scale, tuple(settings))
     _check_folder(plan)
     return plan
 
 
 def folders_of(key: str, out: Path) -> dict[str, list[Path]]:
-    """A row's preset -> the folders of its runs that are there, by seed."""
+    """A row's preset -> the existing folders of its runs, in order of the seeds."""
     found = {}
     for row in EXPERIMENTS[key].rows:
-        home, origin = _homes()[key, row.preset]
-        folders = (out / home / preset_to_folder(origin)).glob("seed-*")
+        folders = (out / _row_folder(key, row.preset)).glob("seed-*")
         seeds = {int(f.name.removeprefix("seed-")): f for f in folders if f.name.removeprefix("seed-").isdigit()}
         found[row.preset] = [seeds[n] for n in sorted(seeds) if (seeds[n] / "config.yaml").is_file()]
     return found
 
 
 def write_options(plan: Reproduction) -> None:
-    """Beside the runs: what about them is not the paper's."""
+    """Write `options.json` into the table's folder: how its runs differ from the paper's."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     write_atomically(_options(plan.folder), json.dumps({"scale": plan.scale, "set": plan.settings}).encode() + b"\n")
 
 
 def read_options(folder: Path) -> tuple[float, tuple[str, ...]]:
-    """The scale and the settings of a table's runs; those of the paper where nothing is written."""
+    """The scale and the settings in a table's folder; the paper's if it has no `options.json`."""
     if not _options(folder).is_file():
         return 1.0, ()
     try:
@@ -228,66 +145,68 @@ def _options(folder: Path) -> Path:
     return folder / "options.json"
 
 
-@cache
-def _homes() -> dict[tuple[str, str], tuple[str, str]]:
-    """Table and preset -> the first table and preset with that very config: a run that two tables have is one run."""
-    first: dict[str, tuple[str, str]] = {}
-    homes = {}
-    for key, table in EXPERIMENTS.items():
-        for row in table.rows:
-            text = config_to_yaml(replace(_unscaled(key, row.preset), preset=None))
-            homes[key, row.preset] = first.setdefault(text, (key, row.preset))
-    return homes
-
-
-def _unscaled(key: str, name: str) -> RunConfig:
+def _row_config(key: str, name: str) -> RunConfig:
+    """The full-length config of a table's row."""
     table = EXPERIMENTS[key]
     config = with_train(find_preset(name), evaluate_every=table.evaluate_every)
     return config if table.classifiers else with_train(config, conditioning_every=table.conditioning_every)
 
 
+def _row_folder(key: str, name: str) -> Path:
+    """TABLE/ROW for the runs of a row: those of the first table and row with the same config, which share its runs."""
+    table, row = _first_rows()[_config_key(key, name)]
+    return Path(table) / preset_to_folder(row)
+
+
+@cache
+def _first_rows() -> dict[tuple[str, int, int], tuple[str, str]]:
+    first: dict[tuple[str, int, int], tuple[str, str]] = {}
+    for key, table in EXPERIMENTS.items():
+        for row in table.rows:
+            first.setdefault(_config_key(key, row.preset), (key, row.preset))
+    return first
+
+
+def _config_key(key: str, name: str) -> tuple[str, int, int]:
+    """All that decides the config of a row."""
+    return canonical_name(name), EXPERIMENTS[key].evaluate_every, EXPERIMENTS[key].conditioning_every
+
+
 def _check_folder(plan: Reproduction) -> None:
-    """Raises a ValueError where runs are there that have another config than the plan."""
+    """Raises a ValueError if there are runs with another config than the plan's."""
     if _options(plan.folder).is_file():
         scale, settings = read_options(plan.folder)
         if (scale, settings) != (plan.scale, plan.settings):
             sets = "".join(f" --set {setting}" for setting in settings)
-            raise ValueError(f"{plan.folder} was begun with --scale {scale:g}{sets}: say that, or name another --out")
+            raise ValueError(
+                f"{plan.folder} was begun with --scale {scale:g}{sets}: repeat that, or name another --out"
+            )
     for run in plan.runs:
         check_run(run.config, run.folder)
 
 
-RunConfig = Config | ClassifyConfig
-"""Everything that decides a run of a table."""
-
-
 @dataclass(frozen=True)
-class Kind:
-    """What is done with configs of one type."""
+class _Trainer:
+    """How to train from configs of one type."""
 
     start: Callable[..., Outcome]
-    """From a config, a folder and `resume` to a run that is as far as it got."""
+    """Trains, given a config, a folder and `resume`."""
     fit: Callable[[Any], Any]
-    """A config -> that which its run has: with the sizes of the data."""
-    schedule: tuple[str, ...]
-    """The fields of `train` that are lengths: iterations, or several of them."""
+    """A config -> the same with the sizes of its data, as a run records it."""
+    lengths: tuple[str, ...]
+    """The fields of `train` that are numbers of iterations."""
 
 
-KINDS: dict[type, Kind] = {
-    Config: Kind(
+_TRAINERS: dict[type, _Trainer] = {
+    Config: _Trainer(
         start,
         lambda config: fit_config(config, load_data(config)),
         (
-            "iterations",
-            "schedule_end",
-            "drop_at",
-            "evaluate_every",
-            "conditioning_every",
-            "sample_every",
-            "checkpoint_every",
+            *("iterations", "schedule_end", "drop_at", "evaluate_every"),
+            *("conditioning_every", "sample_every", "checkpoint_every"),
         ),
     ),
-    ClassifyConfig: Kind(
+    ClassifyConfig: _Trainer(
         start_classifiers,
         lambda config: fit_classifier(config, load_splits(config)[0]),
         ("iterations", "drops", "warm_up", "evaluate_every", "checkpoint_every"),
@@ -296,28 +215,31 @@ KINDS: dict[type, Kind] = {
 
 
 def find_preset(name: str) -> RunConfig:
-    """A preset of either kind."""
+    """The config of a preset, of a GAN or a classifier."""
     return classifier_preset(name) if name in CLASSIFIERS else preset(name)
 
 
 def start_run(config: RunConfig, folder: Path) -> Outcome:
-    """Begins a run, or goes on with it where it is there."""
-    return KINDS[type(config)].start(config, folder, resume=True)
+    """Start a run, or resume it if its folder exists."""
+    return _TRAINERS[type(config)].start(config, folder, resume=True)
 
 
 def check_run(config: RunConfig, folder: Path) -> None:
-    """Raises a ValueError, which says what differs, where a folder holds a run of another config."""
-    if (folder / "config.yaml").is_file() and Run(folder).config(type(config)) != config:
-        resumed_run(folder, KINDS[type(config)].fit(config), type(config))
+    """Raises a ValueError that lists the differences if a folder has a run of another config."""
+    if not (folder / "config.yaml").is_file():
+        return
+    own: Any = Run(folder).config(type(config))
+    if replace(own, preset=config.preset) != config:  # a preset may have two names
+        resumed_run(folder, _TRAINERS[type(config)].fit(config), type(config))
 
 
 def with_train(config: RunConfig, **fields: Any) -> RunConfig:
-    """A config with fields of its training set."""
+    """A config with some fields of its `train` section changed."""
     return replace(config, train=replace(config.train, **fields))  # type: ignore[arg-type]
 
 
 def shorten(config: RunConfig, scale: float) -> RunConfig:
-    """A config with every length of its schedule multiplied; none that is not 0 becomes less than 1.
+    """A config with every length of its schedule multiplied by a factor; none drops from 1 or more to 0.
 
     Example:
         >>> shorten(preset("cifar10/cWC SN + Proj. Discr. drop"), 0.1).train.drop_at
@@ -327,12 +249,12 @@ def shorten(config: RunConfig, scale: float) -> RunConfig:
     """
     if not 0 < scale <= 1:
         raise ValueError(f"--scale must be more than 0 and at most 1, got {scale}")
-    lengths = {name: getattr(config.train, name) for name in KINDS[type(config)].schedule}
+    lengths = {name: getattr(config.train, name) for name in _TRAINERS[type(config)].lengths}
     return with_train(config, **{name: _shortened(value, scale) for name, value in lengths.items() if value})
 
 
 def _shortened(length: int | tuple[int, ...], scale: float) -> int | tuple[int, ...]:
-    """Of several lengths, those that become the same are one."""
+    """Lengths that become equal are merged into one."""
     if isinstance(length, tuple):
         return tuple(dict.fromkeys(max(1, round(each * scale)) for each in length))
     return max(1, round(length * scale))

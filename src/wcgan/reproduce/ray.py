@@ -1,4 +1,4 @@
-"""Runs as tasks on Ray: on this machine, or on a cluster whose machines share the folder of the runs."""
+"""Complete runs as tasks on Ray: on this machine, or on a cluster whose machines share the folder of the runs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wcgan.reproduce.complete_run import Ending, Looker, finish_run, run_to_standing
-from wcgan.reproduce.display import Show
+from wcgan.reproduce.complete_run import RunResult, Scorer, complete_run, run_to_summary
 from wcgan.reproduce.plan import PlannedRun
 from wcgan.runs.folder import Run
 from wcgan.runs.status import RunStatus
 
-RETRIES = 5  # of a task whose worker died
+if TYPE_CHECKING:
+    from wcgan.reproduce.command import Show
+
+RETRIES = 5  # for a task whose worker died
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_ANSWER = 10.0
 SECONDS_TO_STOP = 300.0  # for an iteration and a checkpoint, however large the networks
-_QUIET = {  # whoever has set one of these keeps it
-    "RAY_AUTH_MODE": "disabled",  # else a token is written under HOME
+_QUIET = {  # defaults: a variable that is set is kept
+    "RAY_AUTH_MODE": "disabled",  # otherwise Ray writes a token under HOME
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray warns of what a later version will do
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise Ray warns about a later version
 }
 
 
 def import_ray() -> Any:
-    """Ray, or None where it is not installed."""
+    """The module `ray`, or None if it is not installed."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -41,17 +43,17 @@ def import_ray() -> Any:
 
 @contextmanager
 def connected(ray: Any, address: str) -> Iterator[None]:
-    """A cluster of this machine for `local`, else the one at an address; one that is connected already is kept.
+    """Connect to the cluster at an address, or start one on this machine for `local`; keep an existing connection.
 
     Raises:
-        ValueError: where none answers.
+        ValueError: if no cluster answers.
     """
     if ray.is_initialized():
         yield
         return
     options = {"include_dashboard": False} if address == "local" else {}
     try:
-        _knock(address)
+        _check_listening(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except OSError as error:
         why = _first_line(error)
@@ -62,8 +64,8 @@ def connected(ray: Any, address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raises an OSError where nobody listens: Ray itself would try for minutes."""
+def _check_listening(address: str) -> None:
+    """Raises an OSError if nothing listens at an address; Ray itself would retry for minutes."""
     if address in ("local", "auto"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -79,23 +81,23 @@ def run_on_cluster(
     gpus_per_run: float | None,
     show: Show,
     stopping: Callable[[], bool],
-) -> Iterator[tuple[PlannedRun, Ending]]:
-    """Each run as a task -> each ending as it comes.
+) -> Iterator[tuple[PlannedRun, RunResult]]:
+    """Complete each run as a task, and yield each result as it arrives.
 
-    A task whose worker dies is begun again, and goes on from its last checkpoint.
+    A task whose worker dies is started again, and resumes from its last checkpoint.
 
     Args:
-        ray: the module, connected.
-        runs: what to run.
-        out: holds the folders of all runs; every machine must see it.
-        gpus_per_run: a task's share of a GPU; None for a whole one. Where the cluster has none, it needs none.
-        show: called with a run, its state, and more words on it.
-        stopping: whether to end all of them, each at a good place.
+        ray: the module, connected to a cluster.
+        runs: the runs to complete.
+        out: the folder of all runs, which every machine must share.
+        gpus_per_run: a task's share of a GPU; None for a whole one. On a cluster without GPUs, tasks need none.
+        show: called with a run, its state, and details.
+        stopping: tells whether to stop all runs at their next checkpoint.
     """
     share = (1.0 if gpus_per_run is None else gpus_per_run) if ray.cluster_resources().get("GPU", 0) else 0.0
     mark, token = _leave_token(out)
     environment = {name: value for name, value in os.environ.items() if name.startswith("WCGAN_")}
-    task = ray.remote(_finish_on_worker).options(num_cpus=1, num_gpus=share, max_retries=RETRIES)
+    task = ray.remote(_complete_on_worker).options(num_cpus=1, num_gpus=share, max_retries=RETRIES)
 
     def submit(run: PlannedRun) -> Any:
         return task.remote(replace(run, folder=run.folder.absolute()), environment, mark, token)
@@ -109,30 +111,30 @@ def run_on_cluster(
         ready, _ = ray.wait(list(pending), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
         for reference in ready:
             run = pending.pop(reference)
-            ending = _ending(ray, reference, run)
-            if ending.state is RunStatus.STOPPED and not stopping():  # its worker alone was told to end
+            result = _result(ray, reference, run)
+            if result.state is RunStatus.STOPPED and not stopping():  # only its worker was told to stop
                 pending[submit(run)] = run
             else:
-                yield run, ending
+                yield run, result
         for run in pending.values():
             if changes[run.folder] != _last_change(run):
                 changes[run.folder] = _last_change(run)
-                iteration = run_to_standing(run, Looker("classifier")).iteration
+                iteration = run_to_summary(run, Scorer("classifier")).iteration
                 show(run, RunStatus.RUNNING, f"{iteration:,} of {run.config.train.iterations:,}")
 
 
-def _finish_on_worker(planned: PlannedRun, environment: dict[str, str], mark: Path, token: str) -> Ending:
+def _complete_on_worker(planned: PlannedRun, environment: dict[str, str], mark: Path, token: str) -> RunResult:
     os.environ.update(environment)
     if not mark.is_file() or mark.read_text(encoding="utf-8") != token:
         where = os.uname().nodename
-        return Ending(
+        return RunResult(
             RunStatus.FAILED, sentence=f"{mark.parent} is another folder on {where}: name one that all machines share"
         )
-    return finish_run(planned)
+    return complete_run(planned)
 
 
 def _leave_token(out: Path) -> tuple[Path, str]:
-    """A file by which a worker knows the folder, and what it says; a later table finds it there."""
+    """Write a file with a random token, by which workers recognise the folder; later tables reuse it."""
     out.mkdir(parents=True, exist_ok=True)
     mark = out.absolute() / ".shared"
     if not mark.is_file():
@@ -145,25 +147,25 @@ def _last_change(run: PlannedRun) -> int:
     return metrics.stat().st_mtime_ns if metrics.exists() else 0
 
 
-def _stop(ray: Any, pending: dict[Any, PlannedRun]) -> Iterator[tuple[PlannedRun, Ending]]:
-    """Interrupts all tasks: those that train write a checkpoint first, those that wait are never started."""
+def _stop(ray: Any, pending: dict[Any, PlannedRun]) -> Iterator[tuple[PlannedRun, RunResult]]:
+    """Interrupt all tasks: running ones write a checkpoint first, waiting ones never start."""
     for reference in pending:
         ray.cancel(reference)
     ray.wait(list(pending), num_returns=len(pending), timeout=SECONDS_TO_STOP)
     for reference, run in pending.items():
-        yield run, _ending(ray, reference, run)
+        yield run, _result(ray, reference, run)
 
 
-def _ending(ray: Any, reference: Any, run: PlannedRun) -> Ending:
+def _result(ray: Any, reference: Any, run: PlannedRun) -> RunResult:
     try:
-        ending: Ending = ray.get(reference, timeout=0)
+        result: RunResult = ray.get(reference, timeout=0)
     except (ray.exceptions.TaskCancelledError, ray.exceptions.GetTimeoutError):
-        iteration = run_to_standing(run, Looker("classifier")).iteration
+        iteration = run_to_summary(run, Scorer("classifier")).iteration
         sentence = f"stopped at iteration {iteration}" if iteration else str(RunStatus.NOT_STARTED)
-        return Ending(RunStatus.STOPPED, iteration, sentence)
+        return RunResult(RunStatus.STOPPED, iteration, sentence)
     except ray.exceptions.RayError as error:
-        return Ending(RunStatus.FAILED, sentence=f"its worker died {RETRIES + 1} times: {_first_line(error)}")
-    return ending
+        return RunResult(RunStatus.FAILED, sentence=f"its worker died {RETRIES + 1} times: {_first_line(error)}")
+    return result
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Training iterations to be timed: the paper's CIFAR-10 networks, which differ in their normalisation alone."""
+"""Training iterations to time: the paper's CIFAR-10 networks, with different normalisations."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from wcgan.train.batches import GanBatches
 from wcgan.train.gan import Players, batches_of, build_players, compile_players, make_step
 
 Step = Callable[[int], object]
-"""Does an iteration, given its number."""
+"""Runs one iteration, given its number."""
 
 IMAGES, WARM_UP = 10_000, 2
-WIDTH_ON_CPU = 32  # where the paper's widths take minutes an iteration
-REPEATS_ON_CUDA = 5  # iterations in a timing: one is too short
-_VERSIONS = 64  # of a compiled network: those of all networks count as one's, of which PyTorch keeps 8
+WIDTH_ON_CPU = 32  # the paper's widths would take minutes per iteration
+REPEATS_ON_CUDA = 5  # iterations per timing: one is too short
+_VERSIONS = 64  # compiled versions to keep: PyTorch counts those of all networks together and keeps 8
 
 
 def iteration_config(normalization: str, width: int | None, settings: Sequence[str]) -> Config:
-    """The paper's set-up with spectral normalisation, and a projection discriminator for a conditional generator.
+    """The paper's config with spectral normalisation, and with projection if the normalisation is conditional.
 
-    All widths are alike unless `width` is None: then they are the paper's.
+    `width` is the width of all blocks; None for the paper's.
     """
     conditional = VARIANTS[normalization].conditional
     config = preset("cifar10/cWC SN + Proj. Discr." if conditional else "cifar10/WC SN + ResNet")
@@ -43,7 +43,7 @@ def iteration_config(normalization: str, width: int | None, settings: Sequence[s
 
 
 def synthetic_data(config: Config) -> Dataset:
-    """Noise in the shape of the images that a config is for."""
+    """Random images of the size that a config expects."""
     random, side = torch.Generator().manual_seed(0), config.generator.resolution
     classes = config.classes or 1
     shape = (IMAGES, config.generator.channels, side, side)
@@ -53,12 +53,12 @@ def synthetic_data(config: Config) -> Dataset:
 
 
 def keep_compiled_networks() -> None:
-    """Makes room for compiled versions of many networks in one process."""
+    """Let PyTorch keep the compiled versions of many networks in one process."""
     torch._dynamo.config.cache_size_limit = _VERSIONS
 
 
-class Spoken(TrainingProgress):
-    """Says why something is not timed as it was meant to be."""
+class PrintedProgress(TrainingProgress):
+    """Prints messages, such as why a network is not compiled, and nothing else."""
 
     def __init__(self, speak: Callable[[str], None]) -> None:
         self._speak = speak
@@ -69,7 +69,7 @@ class Spoken(TrainingProgress):
 
 @dataclass(frozen=True)
 class Workbench:
-    """Networks and data on a device, ready to be trained."""
+    """Networks and data on a device, ready for training."""
 
     players: Players
     batches: GanBatches
@@ -77,19 +77,19 @@ class Workbench:
     progress: TrainingProgress
 
     def step(self, config: Config) -> Step:
-        """An iteration as `wcgan train` runs it; `config` may have other numbers of updates."""
+        """An iteration as `wcgan train` runs it; `config` may have another number of updates."""
         batches = replace(self.batches, train=config.train)
         return make_step(self.players, batches, config, self.hardware, self.progress)
 
     @property
     def warm_up(self) -> int:
-        """Iterations until it is recorded, if it is, and runs as it will."""
+        """Iterations before timings are stable, including the capture of a CUDA graph if there is one."""
         return WARM_UP if self.hardware.eager_because is not None else WARM_UP + graph.WARM_UP
 
 
 def build_workbench(config: Config, rank: Rank, say: Callable[[str], None]) -> Workbench:
-    """Networks from a config's seed, compiled where they are to be, and synthetic data."""
-    hardware, progress = find_hardware(config.train), Spoken(say)
+    """Networks initialised from a config's seed, compiled if the hardware calls for it, and synthetic data."""
+    hardware, progress = find_hardware(config.train), PrintedProgress(say)
     players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
     batches = batches_of(config, synthetic_data(config), hardware.device, rank)
     if hardware.compile:
@@ -99,13 +99,13 @@ def build_workbench(config: Config, rank: Rank, say: Callable[[str], None]) -> W
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """The same names, beginning with another at each turn."""
+    """The same names, starting from a different one at each turn."""
     first = turn % len(names)
     return [*names[first:], *names[:first]]
 
 
 def step_to_seconds(step: Step, number: int, device: torch.device, rank: Rank) -> float:
-    """Seconds of an iteration; of a single thread its own time, to which a busy machine adds little."""
+    """Seconds per iteration; on a single CPU thread, its CPU time, which other load hardly affects."""
     gpu = device.type == "cuda"
     own_time = not gpu and rank.count == 1 and torch.get_num_threads() == 1
     clock, repeats = time.thread_time if own_time else time.perf_counter, REPEATS_ON_CUDA if gpu else 1

@@ -79,9 +79,9 @@ def _digest(content: bytes, facts: dict[str, Any]) -> str:
 
 
 def keep_last(folder: Path, count: int, newest: int) -> None:
-    """Deletes all but the last `count` up to iteration `newest`, and what a killed process may have left.
+    """Keeps the last `count` checkpoints up to iteration `newest`; deletes older ones and what killed processes left.
 
-    Those past `newest` are damaged ones that a resumed run passed over: they must not count as good ones.
+    Checkpoints past `newest` are damaged ones that a resumed run skipped, so they do not count.
     """
     for path in [p for p in _numbered(folder) if int(p.stem) <= newest][count:]:
         path.unlink(missing_ok=True)  # the JSON first: without it the tensors are no checkpoint

@@ -11,6 +11,7 @@ import subprocess
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
@@ -27,7 +28,7 @@ MOST_METRICS = 1 << 30  # bytes of metrics.jsonl
 MOST_ITERATIONS = 1 << 53  # from here on, floats have gaps
 Line = dict[str, Any]
 """A line of `metrics.jsonl`: its kind, its iteration, and what was measured."""
-_CHECKED = re.compile(rb'(\{.*), "crc": "([0-9a-f]{8})"\}')
+_CHECKED = re.compile(rb'\{"crc": "([0-9a-f]{8})", (.*)')
 
 
 class Run:
@@ -111,9 +112,9 @@ class Run:
 
 
 def line_to_bytes(line: Line) -> bytes:
-    """A line in JSON, with the CRC-32 of the text before it as its last field: a flipped bit does not go unnoticed."""
+    """A line in JSON whose first field is the CRC-32 of the line without it: a flipped bit does not go unnoticed."""
     text = json.dumps(line).encode()
-    return text[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(text)
+    return b'{"crc": "%08x", ' % zlib.crc32(text) + text[1:] + b"\n"
 
 
 def read_metrics(file: Path) -> tuple[list[Line], list[bytes]]:
@@ -141,14 +142,14 @@ def _bytes_to_line(text: bytes) -> Line | None:
     """A line whose checksum, if it has one, is right, and whose fields have the types that readers rely on."""
     checked = _CHECKED.fullmatch(text)
     if checked is not None:
-        text = checked[1] + b"}"
-        if zlib.crc32(text) != int(checked[2], 16):
+        text = b"{" + checked[2]
+        if zlib.crc32(text) != int(checked[1], 16):
             return None
     try:
         line = parse_json(text.decode("utf-8"))
     except ValueError:
         return None
-    if not isinstance(line, dict) or "crc" in line:  # a checksum that is not where it was written
+    if not isinstance(line, dict) or not text.startswith((b'{"kind"', b'{"iteration"')):  # a damaged checksum, perhaps
         return None
     kind, iteration, protocol = line.get("kind"), line.get("iteration"), line.get("protocol", {})
     if type(iteration) is not int or not 0 <= iteration < MOST_ITERATIONS or not isinstance(kind, str):
@@ -200,7 +201,7 @@ def resumed_run(folder: Path, config: Any = None, kind: type = Config) -> tuple[
     """A run to resume, and its own config; a `config` that differs from it is refused."""
     run = Run(folder)
     own: Any = run.config(kind)
-    if config is not None and config != own:
+    if config is not None and replace(config, preset=own.preset) != own:  # a preset may have two names
         differences = config_differences(config_to_dict(own), config_to_dict(config))
         raise ValueError(
             f"{folder} was begun with another config ({'; '.join(differences)}): "

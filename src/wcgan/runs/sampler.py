@@ -11,10 +11,9 @@ from torch import Tensor
 
 import wcgan
 from wcgan.core.config import config_to_dict
-from wcgan.core.device import find_device
+from wcgan.core.device import find_device, generator_for
 from wcgan.core.files import write_atomically
 from wcgan.core.images import to_uint8
-from wcgan.core.randomness import generator_for
 from wcgan.core.reading import parse_json, read_text
 from wcgan.nets import Generator, build_generator
 from wcgan.runs.checkpoint import check_config, find_checkpoint, section, tensors_to_network, write_checkpoint

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
-from wcgan.core.randomness import generator_for
 from wcgan.data import Dataset
 from wcgan.runs.config import ClassifyTrainConfig, TrainConfig
 

@@ -1,7 +1,7 @@
-"""An iteration as one CUDA graph: recorded once, then replayed on inputs that are put in the same place.
+"""An iteration as one CUDA graph: recorded once, then replayed on inputs that are copied into the same tensors.
 
-A replay costs the host one launch in place of thousands. What is recorded must be the same work on the same tensors
-every time, which `train_iteration` is; the draws and the learning rate are put in place before each replay.
+A replay costs the host one launch instead of thousands. The recorded work must be the same on the same tensors every
+time, as it is in `train_iteration`; the inputs and the learning rate are copied into place before each replay.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ WARM_UP = 3  # iterations before the recording: they compile, choose kernels, an
 
 
 def hindrance(learner: Learner) -> str | None:
-    """Why these networks cannot be recorded; None where nothing is known to speak against it."""
+    """Reason the networks cannot be captured in a CUDA graph, or None."""
     layers = [layer for network in learner.networks.values() for layer in network.modules()]
     for layer in layers:
         if isinstance(layer, WhiteningLayer) and layer.whitening in ZCA:
@@ -42,12 +42,12 @@ def hindrance(learner: Learner) -> str | None:
 
 
 def hardware_for(learner: Learner, hardware: Hardware) -> Hardware:
-    """The hardware as these networks use it: without a graph where they cannot be recorded."""
+    """The hardware settings for these networks: without a CUDA graph if they cannot be captured in one."""
     return hardware if hardware.eager_because is not None else replace(hardware, eager_because=hindrance(learner))
 
 
 def run_on_stream(stream: torch.cuda.Stream, compute: Compute[Inputs, Outputs], inputs: Inputs) -> Outputs:
-    """An ordinary iteration, on another stream than the default one, as before a recording it must be."""
+    """An ordinary iteration on a side stream, which PyTorch requires before a capture."""
     current = torch.cuda.current_stream()
     stream.wait_stream(current)
     with torch.cuda.stream(stream):
@@ -57,7 +57,7 @@ def run_on_stream(stream: torch.cuda.Stream, compute: Compute[Inputs, Outputs], 
 
 
 def on_streams(calls: Sequence[Callable[[], Outputs]], device: torch.device) -> list[Outputs]:
-    """What independent calls return; on a GPU each but the first has a stream of its own, and they run side by side."""
+    """Results of independent calls. On a GPU, all but the first get a stream of their own and run concurrently."""
     if device.type != "cuda" or len(calls) == 1:
         return [call() for call in calls]
     current, streams = torch.cuda.current_stream(), _side_streams(len(calls) - 1, device)
@@ -80,10 +80,10 @@ def _side_streams(count: int, device: torch.device) -> tuple[torch.cuda.Stream, 
 def record(
     compute: Compute[Inputs, Outputs], inputs: Inputs, optimizers: Iterable[Optimizer]
 ) -> tuple[torch.cuda.CUDAGraph, Outputs]:
-    """The graph of an iteration on these very inputs, and where its outputs will be; nothing is computed.
+    """Records the graph of an iteration on these inputs; nothing is computed. Returns the graph and its output tensors.
 
     Raises:
-        RuntimeError: if something in the iteration cannot be recorded. No weight or statistic has changed then.
+        RuntimeError: if something in the iteration cannot be recorded; no weight or statistic has changed.
     """
     graph = torch.cuda.CUDAGraph()
     here = torch.cuda.stream(torch.cuda.current_stream())  # to come back to: a recording that fails does not
@@ -94,7 +94,7 @@ def record(
 
 @contextmanager
 def _capturable(optimizers: Iterable[Optimizer]) -> Iterator[None]:
-    """Fused Adam is the same either way, but refuses a recording without this word, and warns of it elsewhere."""
+    """Sets `capturable`, which fused Adam demands during a capture and warns about elsewhere."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True
@@ -122,15 +122,16 @@ def _copy(target: tuple[Any, ...], source: tuple[Any, ...]) -> None:
 
 
 class GraphedIteration(Generic[Inputs, Outputs]):
-    """Inputs to losses like the function it is made from: a few times as that is, then by replays of its graph.
+    """Computes an iteration: the first few as ordinary calls, all later ones by replaying a CUDA graph of it.
 
-    Losses of a replay are valid until the next. Where recording fails, it says so and goes on as the function is.
+    The losses of a replay are valid until the next one. If the recording fails, a message says why, and all iterations
+    are ordinary calls.
 
     Args:
         compute: an iteration; it must do the same work on the same tensors every time.
-        learner: whom it trains.
-        say: takes the sentence that says why there is no graph.
-        required: whether it is an error if there is none.
+        learner: the networks and optimisers that it trains.
+        say: called with the reason if there is no graph.
+        required: raises an error if there is no graph.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ def graphed(
     hardware: Hardware,
     progress: TrainingProgress,
 ) -> Compute[Inputs, Outputs]:
-    """An iteration as one CUDA graph where it can be one, else as it is; on a GPU it is said why."""
+    """The iteration as one CUDA graph if possible, else unchanged; on a GPU a message says why."""
     if hardware.eager_because is None:
         return GraphedIteration(compute, learner, progress.say, required=settings.cuda_graph == "yes")
     if hardware.eager_because and hardware.device.type == "cuda":
@@ -203,7 +204,7 @@ def graphed(
 
 
 def _first_cause(error: BaseException) -> str:
-    """What failed first, in one line: the end of a failed recording fails, too."""
+    """The first error in one line: ending a failed capture raises a second one."""
     while error.__context__ is not None:
         error = error.__context__
     return str(error).strip().partition("\n")[0]

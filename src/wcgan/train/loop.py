@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from wcgan._version import __version__
+from wcgan import __version__
 from wcgan.core.config import config_to_dict
 from wcgan.core.device import Hardware, find_hardware
 from wcgan.core.files import NO_SPACE
@@ -65,7 +65,8 @@ class Task:
     images: int
     """Real images in an iteration."""
     look: Callable[[int, bool, Journal], None] | None = None
-    """For the first process after each iteration, told whether it is the last: pictures and the like."""
+    """Writes sample grids and other extras. The first process calls it after each iteration, with the iteration, whether
+    it is the last one, and the journal."""
     evaluate: Callable[[], dict[str, Any]] | None = None
     """Scores of what is there; all processes share the work."""
     best: Best | None = None

@@ -15,7 +15,7 @@ from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.data import Dataset
 from wcgan.evaluate.command import sampler_to_sample
 from wcgan.evaluate.features import Features
-from wcgan.evaluate.image_sets import classifier_of, load_set, training_split
+from wcgan.evaluate.image_sets import classifier_for, load_image_set, training_split
 from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.protocol import PROTOCOLS, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator
@@ -129,14 +129,14 @@ def evaluator_for(config: Config, training: data.Dataset) -> Evaluator | None:
         )
     device = str(find_device(settings.device))
     size, channels = config.generator.resolution, config.generator.channels
-    reference = load_set(config.data.reference_name, "test", config.data.folder, size, channels)
+    reference = load_image_set(config.data.reference_name, "test", config.data.folder, size, channels)
     plan = protocol_to_plan(PROTOCOLS["paper-10k"], len(reference), images=settings.evaluate_images)
     networks: list[Features] = [load_inception(device=device)] if wants_inception else []
 
     def evaluate(sampler: Sampler) -> dict[str, Any]:
         rank = Rank(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Rank()
         if training.labels is not None and len(networks) == int(wants_inception):  # once a run
-            networks.append(classifier_of(reference, name, device, rank, config.data.folder))
+            networks.append(classifier_for(reference, name, device, rank, config.data.folder))
         metrics = ("is", "fid") if any(network.classes is not None for network in networks) else ("fid",)
         classes = config.generator.classes if config.generator.conditional else None
         return evaluate_generator(

@@ -14,7 +14,7 @@ from tests.web.demo.cases import write_run
 from wcgan.core.images import grid
 from wcgan.runs.sampler import load_generator, shipped, shipped_generators
 from wcgan.web.demo import load_runs
-from wcgan.web.demo.export import requirements
+from wcgan.web.demo.app import requirements
 
 DIGITS = "digits-cWC_sa"
 

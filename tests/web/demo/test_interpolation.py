@@ -9,7 +9,7 @@ from PIL import Image
 from tests.web.demo.cases import sampler
 
 from wcgan.web.demo.interpolation import BETWEEN, animation, great_circle, path_images, path_picture
-from wcgan.web.demo.limits import MOST_FRAMES, MOST_PATHS
+from wcgan.web.demo.pictures import MOST_FRAMES, MOST_PATHS
 
 TWO_Z, TWO_CLASSES, BOTH = BETWEEN
 

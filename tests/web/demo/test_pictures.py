@@ -10,10 +10,11 @@ import torch
 from PIL import Image
 from tests.web.demo.cases import sampler, write_run
 
-from wcgan.reproduce.figures import write_grid
+from wcgan.reproduce.measurements import write_grid
 from wcgan.runs.sampler import load_generator
-from wcgan.web.demo.limits import MOST_IMAGES, MOST_SEED
 from wcgan.web.demo.pictures import (
+    MOST_IMAGES,
+    MOST_SEED,
     WAYS,
     comparison,
     fixed_z_picture,

@@ -15,7 +15,7 @@ import pytest
 
 from wcgan.web.demo import launch, load_runs
 from wcgan.web.demo.answers import file_to_send
-from wcgan.web.demo.limits import MOST_BYTES
+from wcgan.web.demo.pictures import MOST_BYTES
 
 GOOD = ("digits-cWC_sa", [3], "take turns", "", 4, 0, 1.0)
 

@@ -21,7 +21,7 @@ from wcgan.web.study.analysis import (
     votes_to_analysis,
 )
 from wcgan.web.study.config import CHOICES, new_token, study_to_trials, token_to_id
-from wcgan.web.study.report import analysis_to_rows
+from wcgan.web.study.pages import analysis_to_rows
 
 PARTICIPANTS, CLASSES = 21, 50
 # How many of the 21 chose b, class by class: 714 votes, and 34 classes for each participant.

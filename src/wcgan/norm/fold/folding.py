@@ -11,8 +11,7 @@ from wcgan.norm.conditional import ConditionalWhiteningColoring, mix
 from wcgan.norm.convert import replace_modules
 from wcgan.norm.fold.maps import FoldedMap
 from wcgan.norm.fold.neighbours import absorb_maps
-from wcgan.norm.fold.plain import settle
-from wcgan.norm.fold.tracing import UntraceableError, model_to_graphs
+from wcgan.norm.fold.plain import UntraceableError, model_to_graphs, settle
 from wcgan.norm.labels import out_of_range
 
 

@@ -19,14 +19,15 @@ from torch.nn import functional as F  # noqa: N812
 from wcgan.norm.fold.maps import AbsorbedMap, FoldedMap
 from wcgan.norm.fold.plain import (
     PLAIN,
+    UntraceableError,
     absorb_after,
     absorb_before,
     hooked,
     inputs_and_outputs,
+    model_to_graphs,
     takes_map_after,
     takes_map_before,
 )
-from wcgan.norm.fold.tracing import UntraceableError, model_to_graphs
 
 _ALL = slice(None)
 # Weight of the second tensor in a sum of two; weight of the tensor in a product with a number.

@@ -5,7 +5,6 @@ try:
 except ImportError as error:
     raise ImportError(f"the playground needs more than training does: pip install 'wcgan[web]' ({error})") from error
 
-from wcgan.web.demo.app import build, launch, load_runs
-from wcgan.web.demo.export import export_app
+from wcgan.web.demo.app import build, export_app, launch, load_runs
 
 __all__ = ["build", "export_app", "launch", "load_runs"]

@@ -17,8 +17,7 @@ from wcgan.norm.conditional import ConditionalWhiteningColoring
 from wcgan.report.charts import Series, series_to_svg
 from wcgan.report.html import Markup
 from wcgan.runs.sampler import Sampler
-from wcgan.web.demo.limits import MOST_SEED, whole
-from wcgan.web.demo.pictures import class_to_text, heat_map, with_names
+from wcgan.web.demo.pictures import MOST_SEED, class_to_text, heat_map, whole, with_names
 
 STATISTICS = ("a fresh batch", "the running averages")
 BATCH = 256

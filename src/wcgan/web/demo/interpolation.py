@@ -10,8 +10,16 @@ from torch import Tensor
 
 from wcgan.core.terminal import shown
 from wcgan.runs.sampler import Sampler
-from wcgan.web.demo.limits import MOST_FRAMES, MOST_PATHS, MOST_SEED, MOST_TRUNCATION, real, whole
-from wcgan.web.demo.pictures import checked_classes, images_to_picture
+from wcgan.web.demo.pictures import (
+    MOST_FRAMES,
+    MOST_PATHS,
+    MOST_SEED,
+    MOST_TRUNCATION,
+    checked_classes,
+    images_to_picture,
+    real,
+    whole,
+)
 
 BETWEEN = ("two noise vectors", "two classes", "both")
 _COLUMNS = 4

@@ -1,4 +1,4 @@
-"""Turns a request into pictures. Requests come from the web, so every argument is checked here."""
+"""Turns a request into pictures. Requests come from the web, so every argument is checked here, within limits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,48 @@ from torch import Tensor
 
 from wcgan.core.images import grid, pixels_to_image, scale_to_show
 from wcgan.core.terminal import shown
-from wcgan.reproduce.figures import COLUMNS, classes_to_show, draw_grid
+from wcgan.reproduce.measurements import COLUMNS, classes_to_show, draw_grid
 from wcgan.runs.sampler import Sampler
-from wcgan.web.demo.limits import MOST_IMAGES, MOST_ROWS, MOST_SEED, MOST_TRUNCATION, real, whole
+
+MOST_IMAGES = 256
+MOST_PATHS = 16
+MOST_FRAMES = 48
+MOST_ROWS = 20
+MOST_SEED = 2**32 - 1
+MOST_TRUNCATION = 2.0
+MOST_BYTES = 64 * 1024
+"""Size of the body of a request."""
+
+
+def real(name: str, value: object, least: float, most: float) -> float:
+    """A number within bounds, not NaN.
+
+    Raises:
+        ValueError: for anything else.
+
+    Example:
+        >>> real("truncation", 0.5, 0, 2)
+        0.5
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{name} must be a number from {least:g} to {most:g}, got {shown(value)}")
+    return float(value)
+
+
+def whole(name: str, value: object, least: int, most: int) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        ValueError: for anything else.
+
+    Example:
+        >>> whole("count", 16.0, 1, 256)
+        16
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value % 1:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {shown(value)}")
+    return int(value)
+
 
 WAYS = ("take turns", "are mixed")
 """What several classes do: every image has one of them, or every image has a weighted mix."""

@@ -13,8 +13,13 @@ from wcgan.runs.sampler import Sampler
 from wcgan.web.demo import inside
 from wcgan.web.demo.answers import Samplers, answer, file_to_send, find_sampler, follow, picture_to_send
 from wcgan.web.demo.interpolation import BETWEEN, animation, path_images, path_picture
-from wcgan.web.demo.limits import MOST_FRAMES, MOST_IMAGES, MOST_PATHS, MOST_ROWS, MOST_SEED, MOST_TRUNCATION
 from wcgan.web.demo.pictures import (
+    MOST_FRAMES,
+    MOST_IMAGES,
+    MOST_PATHS,
+    MOST_ROWS,
+    MOST_SEED,
+    MOST_TRUNCATION,
     WAYS,
     checked_classes,
     class_to_text,

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wcgan.core.device import generator_for
 from wcgan.core.files import require_new, written_whole
 from wcgan.core.images import grid, pixels_to_image
-from wcgan.core.randomness import generator_for
 from wcgan.core.terminal import printable
 from wcgan.data.decode import decode, fit, read_shape, reason
 from wcgan.data.folder import list_classes
