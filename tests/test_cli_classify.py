@@ -11,6 +11,7 @@ from wcgan.runs.folder import Run
 from wcgan.train.start_classifier import load_classifier
 
 SETS = [part for setting in TINY_CLASSIFIER for part in ("--set", setting)]
+CLASSIFIER = "run is the run of a classifier, and that of a GAN is needed here"
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +141,7 @@ def test_what_is_there_stays_as_it_is(command, pictures, place):
     assert_refused(command("classify", "--data", pictures, "--out", "run", *SETS), "run exists already")
     other = command("classify", "--data", pictures, "--norm", "BN", "--out", "run", "--resume", *SETS)
     assert_refused(other, "run was begun with another config (classifier.normalization is WC, not BN")
-    assert_refused(command("train", "--resume", "--out", "run"), "run holds a classifier, and a GAN is wanted here")
+    assert_refused(command("train", "--resume", "--out", "run"), CLASSIFIER)
     assert everything(place) == before
 
 
@@ -159,14 +160,14 @@ def test_commands_on_generators_refuse_a_classifier(command, pictures, place):
         ("evaluate", "run", "--features", "classifier"),
         ("export", "run", "--format", "safetensors", "--out", "served"),
     ):
-        assert_refused(command(*arguments), "run holds a classifier, and a GAN is wanted here")
+        assert_refused(command(*arguments), CLASSIFIER)
     assert everything(place) == before
 
 
 def test_the_playground_refuses_a_classifier(command, pictures):
     pytest.importorskip("gradio")
     assert command("classify", "--data", pictures, "--out", "run", *SETS)[0] == 0
-    assert_refused(command("demo", "run"), "run holds a classifier, and a GAN is wanted here")
+    assert_refused(command("demo", "run"), CLASSIFIER)
 
 
 def test_classifiers_are_compared_by_their_error(command, pictures, place):

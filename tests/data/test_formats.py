@@ -240,5 +240,5 @@ def test_classes_of_unequal_size_are_not_the_official_set(tmp_path: Path, monkey
     monkeypatch.setattr(dataset, "SOURCES", {"cifar100": small})
     fine = cycling_labels(101, 100)
     (tmp_path / "train.bin").write_bytes(cifar_records(random_images(101, 3, 32), fine, fine))
-    with pytest.raises(ValueError, match="from 1 to 2 images a class"):
+    with pytest.raises(ValueError, match="from 1 to 2 images per class"):
         load("cifar100", "train", tmp_path)

@@ -53,6 +53,6 @@ def test_a_working_tree_has_its_commit_and_a_plus_sign_once_a_file_differs(copy,
     found = ask(copy, monkeypatch)
     assert len(found) >= 10
     assert commit.startswith(found)
-    with (copy / "wcgan" / "_version.py").open("a") as file:
+    with (copy / "wcgan" / "__init__.py").open("a") as file:
         file.write("\n")
     assert ask(copy, monkeypatch) == f"{found}+"
