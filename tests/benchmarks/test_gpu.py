@@ -41,6 +41,7 @@ def full_report():
     }
 
 
+@pytest.mark.slow
 def test_nothing_is_skipped_and_every_peer_is_measured_on_every_case(report):
     assert "skipped" not in report
     assert list(report["factorisation_us"]) == [f"d={d}, batch {n}" for d in (4, 40) for n in (1, 2)]
@@ -51,6 +52,7 @@ def test_nothing_is_skipped_and_every_peer_is_measured_on_every_case(report):
     assert list(report["inference_ms"]) == ["BN", "WC"]
 
 
+@pytest.mark.slow
 def test_a_report_says_what_was_measured_on_what(report):
     assert report["commit"] == "abc"
     assert report["versions"]["torch"] == torch.__version__
@@ -59,10 +61,12 @@ def test_a_report_says_what_was_measured_on_what(report):
     assert measured | {"iteration_ms, WC, plain passes", "inference_ms, BN"} <= set(report["measured_at"])
 
 
+@pytest.mark.slow
 def test_a_baseline_is_once_itself(report):
     assert (report["ratio_to_bn"]["BN"], report["ratio_to_bn"]["cBN"]) == (1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_all_runs_are_made_and_on_a_cpu_both_ways_are_one(report):
     runs = report["runs"]
     assert list(runs["runs"]) == ["kernels", "plain", "plain, another seed"]

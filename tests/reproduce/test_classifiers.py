@@ -88,15 +88,15 @@ def test_the_seeds_of_the_command_count_where_they_are_copied_to(plan, pictures,
     start_classifiers(config, tmp_path / "mine", seeds=2)
     shutil.copytree(tmp_path / "mine", tmp_path / "out" / "classification" / "cifar10-ResNet-32WC")
     runs = plan("cifar10/ResNet-32 WC", seeds=2).runs
-    assert [run_to_summary(run, SCORER).state for run in runs] == ["done", "done"]
+    assert [run_to_summary(run, SCORER).status for run in runs] == ["done", "done"]
     assert complete_run(runs[0]).sentence.startswith("error ")
 
 
 def test_a_stopped_run_of_a_table_goes_on(plan):
     (run,) = plan("cifar10/ResNet-32 WC", seeds=1).runs
     start_classifiers(run.config, run.folder, stop_at=4)
-    assert run_to_summary(run, SCORER).state == "stopped"
-    assert complete_run(run).state == "done"
+    assert run_to_summary(run, SCORER).status == "stopped"
+    assert complete_run(run).status == "done"
     assert [line["what"] for line in lines_of(run.folder, "event")][-2:] == ["resumed", "finished"]
 
 
@@ -105,7 +105,7 @@ def test_a_trained_run_without_its_error_says_so_and_is_left_alone(plan):
     start_classifiers(run.config, run.folder)
     (run.folder / "metrics.jsonl").unlink()
     result = complete_run(run)
-    assert (result.state, "has no error in its metrics" in result.sentence) == ("failed", True)
+    assert (result.status, "has no error in its metrics" in result.sentence) == ("failed", True)
     assert any((run.folder / "checkpoints").glob("0000006.safetensors"))
 
 

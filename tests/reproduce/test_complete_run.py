@@ -114,7 +114,7 @@ def test_a_run_stands_where_its_lines_say(lines, state, iteration, tmp_path):
     (run,) = plan_table("digits", ["WC"], settings=tiny(), out=tmp_path).runs
     new_run(run.folder, run.config).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     summary = run_to_summary(run, CLASSIFIER)
-    assert (summary.state, summary.iteration) == (state, iteration)
+    assert (summary.status, summary.iteration) == (state, iteration)
 
 
 def test_without_weights_the_classifier_looks_and_a_note_says_so():

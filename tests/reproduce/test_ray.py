@@ -54,7 +54,7 @@ def whole(tmp_path_factory, cache, planned):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WCGAN_CACHE", str(cache))
         patch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
-        assert [complete_run(run).state for run in plan.runs] == ["done", "done"]
+        assert [complete_run(run).status for run in plan.runs] == ["done", "done"]
     return plan
 
 
@@ -83,6 +83,7 @@ def assert_same_as(run, other):
     assert len(figures) == 1
 
 
+@pytest.mark.slow
 @needs_ray
 def test_a_worker_killed_in_the_middle_costs_nothing_but_time(cluster, whole, tmp_path, planned):
     plan, seen, over = planned(tmp_path), [], threading.Event()
@@ -116,7 +117,7 @@ def test_all_stop_at_a_checkpoint_when_asked_and_the_same_call_goes_on(cluster, 
         return any(newest(run) >= 5 for run in plan.runs)
 
     endings = list(run_on_cluster(ray, plan.runs, plan.out, None, lambda *words: None, stopping))
-    assert [result.state for _, result in endings] == ["stopped", "stopped"]
+    assert [result.status for _, result in endings] == ["stopped", "stopped"]
     begun = [(Run(run.folder), result.iteration) for run, result in endings if result.iteration]
     assert begun
     for run, iteration in begun:
@@ -152,7 +153,7 @@ def test_a_worker_that_sees_another_folder_says_so_and_writes_nothing(tmp_path, 
     before = sorted(tmp_path.rglob("*"))
     for place, word in ((tmp_path / "elsewhere" / ".shared", token), (mark, "another")):
         result = _complete_on_worker(plan.runs[0], {}, place, word)
-        assert result.state == "failed"
+        assert result.status == "failed"
         assert f"{place.parent} is another folder on" in result.sentence
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -38,7 +38,7 @@ class Hardware:
     compile: bool
     channels_last: bool
     eager_because: str | None
-    """Why an iteration is not one CUDA graph, empty where that was asked for; None where it is one."""
+    """Reason an iteration is not one CUDA graph, empty if the config asks for none; None if it is one."""
 
     def describe(self) -> dict[str, str]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
@@ -55,7 +55,7 @@ class Hardware:
 
 
 def find_device(wanted: str) -> torch.device:
-    """A device by its name; `auto` is a GPU where there is one, each process of a machine its own."""
+    """A device by its name; `auto` is a GPU if there is one, a different one for each process of a machine."""
     if wanted not in ("auto", "cpu", "cuda") and not re.fullmatch(r"cuda:\d{1,3}", wanted):
         raise ValueError(f"the device must be auto, cpu, cuda or cuda:N, got {wanted!r}")
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
@@ -90,7 +90,7 @@ def find_hardware(train: HardwareSettings) -> Hardware:
 
 
 def why_eager(train: HardwareSettings, device: torch.device) -> str | None:
-    """Why an iteration cannot, or shall not, be one CUDA graph; None where nothing speaks against it."""
+    """Reason an iteration is not captured in one CUDA graph, or None."""
     if train.cuda_graph == "no":
         return ""
     if device.type != "cuda":
@@ -105,7 +105,7 @@ def why_eager(train: HardwareSettings, device: torch.device) -> str | None:
 
 
 def generator_for(seed: int, purpose: str, step: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A random generator of its own for each purpose and step."""
+    """A random generator for one purpose and step, independent of all others."""
     digest = hashlib.blake2b(f"{seed}/{purpose}/{step}".encode(), digest_size=8).digest()
     generator = torch.Generator(device=device)
     generator.manual_seed(int.from_bytes(digest, "little") >> 1)

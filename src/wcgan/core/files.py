@@ -78,13 +78,13 @@ def written_whole(folder: Path) -> Iterator[Path]:
 
 
 def free_name(file: Path) -> Path:
-    """The file itself, or where that exists the first of `NAME-2`, `NAME-3` and so on that does not."""
+    """The file itself if its name is free, else the first free one of `NAME-2`, `NAME-3` and so on."""
     names = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in count(2))
     return next(name for name in chain((file,), names) if not os.path.lexists(name))
 
 
 def require_new(folder: Path, advice: str = "name another with --out") -> None:
-    """Raises a ValueError, which ends in the advice, for a folder that is not empty and for the name of a file."""
+    """Raises a ValueError that ends in the advice if the folder is not empty, or is a file."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} exists already: {advice}")
 
@@ -156,7 +156,7 @@ def owned(path: Path, what: str) -> Iterator[None]:
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Whether an open file is the one with that name."""
+    """Whether an open file is still the one at that path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""From a generator's output to pictures a person can look at."""
+"""A generator's output to pictures: pixels, grids and image files."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def grid(images: Tensor, columns: int, border: int = 2) -> Tensor:
 
 
 def scale_to_show(resolution: int) -> int:
-    """How many times as large images are shown: small ones larger."""
+    """The factor by which images are enlarged for display; small images more."""
     return max(1, 64 // resolution)
 
 
@@ -37,13 +37,13 @@ def pixels_to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
 
 
 def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
-    """What `pixels_to_image` makes of a picture, into a file."""
+    """Writes a picture to a PNG file; see `pixels_to_image`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels_to_image(picture, scale).save(path)
 
 
 def write_images(images: Tensor, target: Path) -> None:
-    """A `.png`: all in one grid. Anything else: a folder of single images, which must not exist or be empty."""
+    """Writes all images as one grid to a `.png`, or one by one to a folder, which must be new or empty."""
     if target.suffix.lower() == ".png":
         write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
         return

@@ -59,7 +59,7 @@ def preview(plan: Reproduction) -> list[RowPreview]:
     scorer, rows = find_scorer(), []
     for preset in dict.fromkeys(run.row.preset for run in plan.runs):
         runs = [run for run in plan.runs if run.row.preset == preset]
-        states = Counter(run_to_summary(run, scorer).state for run in runs)
+        states = Counter(run_to_summary(run, scorer).status for run in runs)
         done, first = states[RunStatus.DONE] + states[RunStatus.DIVERGED], runs[0]
         begun = len(runs) - done - states[RunStatus.NOT_STARTED]
         missing = "" if done == len(runs) else missing_data(first.config)
@@ -135,7 +135,7 @@ def reproduce(plan: Reproduction, ray: str | None = None, gpus_per_run: float | 
         show = context.enter_context(display_runs(plan.runs, live=module is not None))
         for run in plan.runs:
             if run.name in results:
-                show(run, results[run.name].state, results[run.name].sentence)
+                show(run, results[run.name].status, results[run.name].sentence)
         pending = (
             _complete_in_turn(left, show)
             if module is None or not left
@@ -144,13 +144,13 @@ def reproduce(plan: Reproduction, ray: str | None = None, gpus_per_run: float | 
         try:
             for run, result in pending:
                 results[run.name] = result
-                show(run, result.state, result.sentence)
+                show(run, result.status, result.sentence)
                 stop.signal = stop.signal or result.stopped_by
         except KeyboardInterrupt:
             pass  # outside of training, where every file is written whole
     missing = {run.name: results.get(run.name, _NOT_STARTED) for run in plan.runs}
-    missing = {name: result for name, result in missing.items() if result.state is not RunStatus.DONE}
-    states = [f"Not done: {', '.join(f'{name} ({e.state})' for name, e in missing.items())}."] if missing else []
+    missing = {name: result for name, result in missing.items() if result.status is not RunStatus.DONE}
+    states = [f"Not done: {', '.join(f'{name} ({e.status})' for name, e in missing.items())}."] if missing else []
     files = _write(plan.key, plan.table, plan.out, [*notes, *states])
     return Result(files, tuple(_problems(missing, len(plan.runs))), stop.signal)
 

@@ -67,7 +67,7 @@ def scorer_to_notes(scorer: Scorer, plan: Reproduction) -> list[str]:
 class RunSummary:
     """What the folder of a run says about it."""
 
-    state: RunStatus
+    status: RunStatus
     iteration: int = 0
     figures: str = ""
     """Its last figures, as text."""
@@ -137,7 +137,7 @@ def _figures_to_words(lines: Sequence[Record]) -> str:
 class RunResult:
     """What came of an attempt to complete a run."""
 
-    state: RunStatus
+    status: RunStatus
     iteration: int = 0
     sentence: str = ""
     """The figures of a run that is done, or why it is not done."""
@@ -151,9 +151,9 @@ def result_if_complete(planned: PlannedRun, scorer: Scorer) -> RunResult | None:
         summary = run_to_summary(planned, scorer)
     except OSError:  # `complete_run` fails on it, and says why
         return None
-    if summary.state is RunStatus.DIVERGED:
+    if summary.status is RunStatus.DIVERGED:
         return RunResult(RunStatus.DIVERGED, summary.iteration, f"diverged at iteration {summary.iteration}")
-    done = summary.state is RunStatus.DONE
+    done = summary.status is RunStatus.DONE
     return RunResult(RunStatus.DONE, summary.iteration, summary.figures) if done else None
 
 

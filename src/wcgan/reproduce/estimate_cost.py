@@ -124,7 +124,8 @@ def runs_to_estimate(
             the only one.
     """
     summaries = [run_to_summary(run, scorer) for run in runs]
-    left = [(r, s) for r, s in zip(runs, summaries, strict=True) if s.state not in (RunStatus.DONE, RunStatus.DIVERGED)]
+    over = (RunStatus.DONE, RunStatus.DIVERGED)
+    left = [(r, s) for r, s in zip(runs, summaries, strict=True) if s.status not in over]
     costs = costs or UnitCosts(0.0, 0.0, 0, 0)
     return Estimate(
         runs[0].row,

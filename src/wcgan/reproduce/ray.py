@@ -112,7 +112,7 @@ def run_on_cluster(
         for reference in ready:
             run = pending.pop(reference)
             result = _result(ray, reference, run)
-            if result.state is RunStatus.STOPPED and not stopping():  # only its worker was told to stop
+            if result.status is RunStatus.STOPPED and not stopping():  # only its worker was told to stop
                 pending[submit(run)] = run
             else:
                 yield run, result

@@ -135,7 +135,7 @@ class GanBatches:
 
 
 def repeat_to(labels: Tensor, count: int) -> Tensor:
-    """The labels `(b,)`, again and again, `(count,)`."""
+    """Labels `(b,)` repeated to `(count,)`."""
     return labels.repeat(-(-count // len(labels)))[:count]
 
 

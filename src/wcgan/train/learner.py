@@ -53,7 +53,7 @@ def rate_on(device: torch.device, rate: float) -> Tensor:
 
 
 def update(optimizer: Optimizer, loss: Tensor, network: nn.Module, rank: Rank) -> None:
-    """One step down the loss; only this network's parameters get gradients."""
+    """One optimiser step on the loss; only this network's parameters get gradients."""
     parameters = list(network.parameters())
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):

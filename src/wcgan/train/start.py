@@ -86,7 +86,7 @@ def load_data(config: Config) -> data.Dataset:
 
 
 def dry_run(config: Config) -> dict[str, str]:
-    """What `start` would do, without doing it: nothing is written."""
+    """Describes what `start` would do; writes nothing."""
     dataset = load_data(config)
     config = fit_config(config, dataset)
     hardware = find_hardware(config.train)
@@ -110,7 +110,7 @@ def dry_run(config: Config) -> dict[str, str]:
 
 
 def evaluator_for(config: Config, training: data.Dataset) -> Evaluator | None:
-    """Scores against the test split, by Inception and by a small classifier where the data has labels.
+    """Scores against the test split, with Inception, and with a small classifier if the data has labels.
 
     None where nothing can be scored: without a test split, or with neither labels nor Inception's weights.
     """

@@ -32,7 +32,7 @@ def start_classifiers(
     stop_at: int | None = None,
     accept_config: bool = False,
 ) -> Outcome:
-    """Begins runs in folders that must not exist, or be empty; with `resume`, goes on with those that are there.
+    """Trains new runs, in folders that must be new or empty; with `resume`, continues those that exist.
 
     Args:
         config: of every run.
@@ -67,7 +67,7 @@ def go_on_with_classifiers(folder: Path, stop_at: int | None = None, accept_conf
 
 
 def check_seeds(config: ClassifyConfig, seeds: int | None) -> None:
-    """Raises a ValueError for a number of seeds that cannot be, or beside a seed of the config's own."""
+    """Raises a ValueError for fewer than one seed, or if the config names a seed itself."""
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     if seeds is not None and config.train.seed:
@@ -85,7 +85,7 @@ def seeds_to_folders(config: ClassifyConfig, folder: Path, seeds: int | None) ->
 
 
 def folder_to_runs(folder: Path) -> list[Path]:
-    """The folder of a run, or those of the seeds that it holds."""
+    """The folder itself if it is a run, else the runs of the seeds in it."""
     numbers = {own: own.name.removeprefix("seed-") for own in folder.glob("seed-*") if own.is_dir()}
     seeds = {int(number): own for own, number in numbers.items() if number.isascii() and number.isdigit()}
     if (folder / "config.yaml").exists() or not seeds:
@@ -94,7 +94,7 @@ def folder_to_runs(folder: Path) -> list[Path]:
 
 
 def dry_run_classifiers(config: ClassifyConfig, seeds: int | None = None) -> dict[str, str]:
-    """What `start_classifiers` would do, without doing it: nothing is written."""
+    """Describes what `start_classifiers` would do; writes nothing."""
     check_seeds(config, seeds)
     training, test = load_splits(config)
     config = fit_classifier(config, training)
@@ -138,7 +138,7 @@ def _seeded(config: ClassifyConfig, seed: int) -> ClassifyConfig:
 def _train_all(
     configs: Sequence[ClassifyConfig], training: Dataset, test: Dataset, runs: Sequence[Run], stop_at: int | None
 ) -> Outcome:
-    """Those that were begun side by side, then those that were not: side by side with a new one, they would begin anew.
+    """Trains the runs that have a checkpoint side by side, then the new ones: beside a new run, they would restart.
 
     Finished ones have nothing left to do.
     """
