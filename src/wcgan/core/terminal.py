@@ -84,6 +84,11 @@ OnProgress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
 
+def announce(text: str) -> None:
+    """Prints a line beside the progress, to standard error."""
+    print(printable_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
 class TrainingProgress:
     """Says where a run stands."""
 
@@ -123,7 +128,7 @@ class _Lines(TrainingProgress):
         self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
-        print(printable_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+        announce(text)
 
     def show(self, values: dict[str, float]) -> None:
         self._figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())

@@ -3,6 +3,7 @@
 import logging
 import os
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -148,8 +149,14 @@ def load(
         unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {printable(name)}"
         if strict:
             raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
-        _log.warning("skipped %s that cannot be read: %s", unreadable, listed)
+        _warn_once(f"skipped {unreadable} that cannot be read: {listed}", str(name_or_folder), pack.fingerprint)
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
+
+
+@cache
+def _warn_once(text: str, source: str, fingerprint: str) -> None:
+    """Training and its evaluation load the same images: they are warned about once."""
+    _log.warning("%s", text)
 
 
 def _load_named(

@@ -61,6 +61,54 @@ def digits(normalization: str) -> Config:
     return as_the_authors(config)
 
 
+def folder(resolution: int = 32, classes: int | None = 2) -> Config:
+    """Anyone's pictures: the paper's spectrally normalised ResNets, as wide and deep as the resolution asks for.
+
+    Args:
+        resolution: side of the images.
+        classes: with two or more the networks are conditional; many share a dictionary of colorings.
+    """
+    from wcgan.train.start import blocks_for
+
+    base, doublings = blocks_for(resolution)
+    sides = [base * 2 ** (block + 1) for block in range(doublings)]  # of each block's output
+    conditional = classes is not None and classes > 1
+    normalization = "WC" if not conditional else "cWC" if (classes or 0) <= MANY_CLASSES else "cWC_sa"
+    halvings = max(1, doublings - 1)  # down to a grid of 8 to 14, as for CIFAR-10
+    config = Config(
+        DataConfig(name="folder"),
+        GeneratorConfig(
+            base=base,
+            widths=tuple(128 if side <= 32 else 64 if side <= 64 else 32 for side in sides),
+            normalization=normalization,
+            classes=classes if conditional else None,
+        ),
+        DiscriminatorConfig(
+            # One more block than halvings, twice as wide at each further halving of a large image.
+            widths=tuple(min(128, 32 * 2 ** max(0, place + 4 - doublings + 1)) for place in range(halvings + 2)),
+            downsample=halvings,
+            head="projection" if conditional else "plain",
+            classes=classes if conditional else None,
+            resolution=resolution,
+        ),
+        TrainConfig(
+            iterations=20_000,
+            critic_steps=2,
+            generator_batch=64,
+            ema=0.999,
+            sample_every=250,
+            checkpoint_every=250,
+            evaluate_images=2_000,
+        ),
+    )
+    return as_the_authors(config)
+
+
+MANY_CLASSES = 100
+BY_DATA: dict[str, Callable[[int, int | None], Config]] = {"folder": folder}
+"""Presets for anyone's pictures, given their resolution and number of classes."""
+
+
 # How the paper trains each framework, which is part of a row's name.
 _FRAMEWORKS: dict[str, TrainConfig] = {
     "GP": TrainConfig(loss="wasserstein", gradient_penalty=10.0, iterations=100_000),
@@ -165,6 +213,7 @@ _ROWS = (*(row.preset for table in _GANS for row in table.rows), *ARCHITECTURES,
 PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
     **{name: (lambda name=name: row_to_config(name)) for name in map(canonical_name, _ROWS)},  # type: ignore[misc]
+    **{name: make for name, make in BY_DATA.items()},  # type: ignore[misc]
     "digits/WzcaC-decomposition": lambda: through_decomposition(digits("WzcaC")),
     "cifar10/WzcaC-decomposition": lambda: through_decomposition(row_to_config("cifar10/WzcaC")),
 }

@@ -19,6 +19,7 @@ from wcgan.core.processes import Rank, StopRequest, join_processes, stop_request
 from wcgan.core.terminal import TrainingProgress, progress_for
 from wcgan.data import Dataset
 from wcgan.runs.checkpoint import (
+    Checkpoint,
     CheckpointError,
     first_nonfinite,
     iteration_of,
@@ -229,11 +230,7 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
             raise ValueError(
                 f"{task.run.folder} has no checkpoint of iteration {iteration}, which another run goes on from"
             )
-        if each is not None and each.facts.get("data") != task.dataset.fingerprint:
-            raise ValueError(
-                f"the images of {task.dataset.name} are not those that {task.run.folder} was trained on: "
-                f"bring those back, or begin a new run with another --out"
-            )
+        check_images(each, task.dataset, task.run)
     seconds = 0.0
     for each, task in zip(found, tasks, strict=True):
         if each is not None:
@@ -244,6 +241,15 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
     for task in tasks if rank.first else ():  # last: a checkpoint that does not fit must leave the metrics as they are
         task.run.forget_after(iteration)
     return iteration, seconds
+
+
+def check_images(found: Checkpoint | None, dataset: Dataset, run: Run) -> None:
+    """Raises a ValueError if the images are not those that a checkpoint was trained on."""
+    if found is not None and found.facts.get("data") != dataset.fingerprint:
+        raise ValueError(
+            f"the images of {dataset.name} are not those that {run.folder} was trained on: bring those back, name "
+            f"their folder with --data, or begin a new run with another --out"
+        )
 
 
 def stop_if_diverged(
