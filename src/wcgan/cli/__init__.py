@@ -25,6 +25,9 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as train.iterations=2000. Repeatable."),
 ]
 CheckpointName = Annotated[str, typer.Option("--checkpoint", help="Checkpoint of a run: last, best or an iteration.")]
+InceptionWeights = Annotated[
+    Path | None, typer.Option("--inception-weights", help="File with the weights of the Inception network.")
+]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda or cuda:N.")]
 
 

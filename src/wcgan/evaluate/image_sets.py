@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -83,7 +84,7 @@ def absolute_paths(chosen: DataConfig) -> DataConfig:
     """The same images with absolute paths, so that a run does not depend on the directory it was started from."""
 
     def absolute(path: str) -> str:
-        return str(Path(path).expanduser().absolute())
+        return os.path.abspath(Path(path).expanduser())
 
     name = chosen.name if chosen.name in data.names() else absolute(chosen.name)
     return replace(chosen, name=name, folder=None if chosen.folder is None else absolute(chosen.folder))

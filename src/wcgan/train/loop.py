@@ -158,6 +158,8 @@ def run_tasks(
         goal = min(settings.iterations, stop_at or settings.iterations)
         if iteration >= goal:
             return Outcome(iteration, first_process=rank.first)
+        if rank.first:
+            progress.say(where_and_why_slow(hardware))
         step = make_step(progress)
         journals = []
         for task in tasks:
@@ -208,6 +210,13 @@ def run_tasks(
 
 
 # What happens around an iteration
+
+
+def where_and_why_slow(hardware: Hardware) -> str:
+    """What a training runs on, and what it does before its first iteration ends."""
+    place = hardware.describe()["device"]
+    slow = "compiling the networks, about a minute without progress" if hardware.compile else ""
+    return f"training on {place}{': first ' if slow else ''}{slow}"
 
 
 def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tuple[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -153,7 +154,7 @@ def check_place(run: Run, name: str) -> None:
 
 def origin_to_name(origin: str | Path) -> str:
     """A run as an absolute path, a shipped generator by its name."""
-    return str(Path(origin).absolute()) if Path(origin).exists() else str(origin)
+    return os.path.abspath(origin) if Path(origin).exists() else str(origin)
 
 
 # Parameters with a row for each class: colorings of the generator, and the discriminator's embedding or class logits.
