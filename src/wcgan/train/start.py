@@ -191,8 +191,8 @@ def take_over(players: Players, found: Checkpoint, classes: Sequence[str]) -> st
         if not taken and name == "generator":
             raise ValueError(f"no weight in {found.path} fits the generator: take its networks with --from alone")
         if name != "average":
-            left += [f"the {name}"] if not taken else [f"{part} of the {name}" for part in missing]
-    said = f"; not taken over: {', '.join(left)}" if left else ""
+            left += [f"{', '.join(missing)} of the {name}" if taken else f"the {name}"] if missing else []
+    said = f"; not taken over: {' and '.join(left)}" if left else ""
     new = [name for name in classes if name not in before]
     if players.generator.config.classes and new:
         verb, all_new = "starts" if len(new) == 1 else "start", "all " if len(new) == len(classes) > 1 else ""
@@ -205,7 +205,7 @@ def take_over(players: Players, found: Checkpoint, classes: Sequence[str]) -> st
 def copy_similar(
     tensors: Mapping[str, Tensor], network: nn.Module, before: Sequence[str], classes: Sequence[str]
 ) -> tuple[list[str], int]:
-    """Copies tensors of the same name and shape into a network -> its parts that got none, and how many were copied."""
+    """Copies tensors of the same name and shape into a network -> its parts that lack some, and how many fitted."""
     missing, taken = {}, 0
     for key, own in network.state_dict().items():
         theirs = tensors.get(key)
@@ -213,7 +213,7 @@ def copy_similar(
             theirs = rows_by_class(theirs, before, classes)
         if theirs is not None and theirs.shape == own.shape:
             own.copy_(theirs)
-            taken += 1
+            taken += own.dim() > 1  # a bias or a counter alone is no start
         elif not key.endswith(_ESTIMATES):
             missing[".".join(key.split(".")[: 2 if key.startswith("blocks.") else 1])] = None
     return list(missing), taken
