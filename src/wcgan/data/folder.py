@@ -166,7 +166,7 @@ def _common_shape(folder: Path, files: Sequence[str], resolution: int | None, pr
                 sizes = [f"{s.width}x{s.height} ({name})" for name, s in (first, (file, shape))]
                 raise ValueError(
                     f"images in {folder} have several sizes, {' and '.join(sizes)}; "
-                    "give a resolution, to which each is cropped and resized"
+                    "give a resolution (--resolution SIZE), to which each is cropped and resized"
                 )
             grey = grey and shape.grey
         done += _PROBE_CHUNK

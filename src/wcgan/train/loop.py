@@ -123,6 +123,9 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[t
             raise ValueError(
                 f"{sizes} do not fit into the memory of {hardware.device}: lower them with --set"
             ) from error
+        if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+            why = str(error).strip().partition("\n")[0]
+            raise ValueError(f"torch.compile failed ({why}): train without it by --set train.compile=no") from error
         raise
     except OSError as error:
         if error.errno in NO_SPACE:
@@ -159,7 +162,7 @@ def run_tasks(
         if iteration >= goal:
             return Outcome(iteration, first_process=rank.first)
         if rank.first:
-            progress.say(where_and_why_slow(hardware))
+            progress.say(first_words(hardware))
         step = make_step(progress)
         journals = []
         for task in tasks:
@@ -212,11 +215,10 @@ def run_tasks(
 # What happens around an iteration
 
 
-def where_and_why_slow(hardware: Hardware) -> str:
-    """What a training runs on, and what it does before its first iteration ends."""
+def first_words(hardware: Hardware) -> str:
+    """What a training runs on, and why its first iteration takes long."""
     place = hardware.describe()["device"]
-    slow = "compiling the networks, about a minute without progress" if hardware.compile else ""
-    return f"training on {place}{': first ' if slow else ''}{slow}"
+    return f"training on {place}{'; compiling the networks first: a minute or two' if hardware.compile else ''}"
 
 
 def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tuple[int, float]:

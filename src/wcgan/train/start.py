@@ -285,7 +285,7 @@ def blocks_for(resolution: int) -> tuple[int, int]:
             return base, doublings
     raise ValueError(
         f"images of {resolution}x{resolution} do not fit the networks, which double a grid of 4 to 7: "
-        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128 with --set data.resolution=SIZE"
+        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128 with --resolution SIZE"
     )
 
 
@@ -293,9 +293,7 @@ def fit_config(config: Config, dataset: Dataset) -> Config:
     """The config with the networks' sizes taken from the data, and with absolute paths."""
     _, channels, height, width = dataset.images.shape
     if height != width:
-        raise ValueError(
-            f"the images are {height}x{width}; square ones are needed: --set data.resolution=SIZE crops them"
-        )
+        raise ValueError(f"the images are {height}x{width}; square ones are needed: --resolution SIZE crops them")
     classes = len(dataset.classes) or None
     if config.conditional:
         if dataset.labels is None or classes is None or classes < 2:

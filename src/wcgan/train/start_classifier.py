@@ -201,7 +201,7 @@ def fit_classifier(config: ClassifyConfig, training: Dataset) -> ClassifyConfig:
     if min(sides) < SMALLEST_SIDE:
         raise ValueError(
             f"the images of {training.name} are {sides[0]}x{sides[1]}; a classifier needs {SMALLEST_SIDE} pixels each "
-            f"way: --set data.resolution=SIZE enlarges them"
+            f"way: --resolution SIZE enlarges them"
         )
     network = replace(config.classifier, channels=channels, classes=len(training.classes))
     return replace(config, data=absolute_paths(config.data), classifier=network)
