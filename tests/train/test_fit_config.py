@@ -71,7 +71,7 @@ def test_what_is_fitted_fits_again():
 
 
 def test_images_that_are_not_square_are_said():
-    with pytest.raises(ValueError, match=r"the images are 16x32; square ones are needed: --set data\.resolution=SIZE"):
+    with pytest.raises(ValueError, match=r"the images are 16x32; square ones are needed: --resolution SIZE"):
         fit_config(tiny_config(), images_of(16, 32))
 
 

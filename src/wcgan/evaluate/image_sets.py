@@ -163,6 +163,7 @@ def classifier_for(
             return reference
         return data.load(name, split, folder, resolution=resolution, channels=channels, progress=progress)
 
+    test: Dataset | None = None
     if held_out:
         training, test = hold_out(data.load(name, "train", folder, resolution=resolution, channels=channels))
     else:

@@ -141,6 +141,11 @@ class Config:
         if self.conditional and None not in (d.classes, g.classes) and d.classes != g.classes:
             raise ValueError(f"generator.classes is {g.classes}, discriminator.classes {d.classes}; they must agree")
 
+    def without_paths(self) -> "Config":
+        """A copy to publish: paths say more about a machine than about the images."""
+        data = DataConfig(name=Path(self.data.name).name, resolution=self.data.resolution)
+        return replace(self, data=data, origin=None if self.origin is None else Path(self.origin).name)
+
     @property
     def conditional(self) -> bool:
         """Whether either network sees labels."""

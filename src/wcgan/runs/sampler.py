@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from wcgan.core.images import to_uint8
 from wcgan.core.reading import parse_json, read_text
 from wcgan.nets import Generator, build_generator
 from wcgan.runs.checkpoint import check_config, find_checkpoint, section, tensors_to_network, write_checkpoint
-from wcgan.runs.config import DataConfig
 from wcgan.runs.folder import Run, new_run
 
 DEFAULT = "cifar10-cWC"
@@ -186,10 +184,7 @@ def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str =
         checkpoint: `"last"`, `"best"` or the number of an iteration.
     """
     sampler, old = load_generator(run, checkpoint, "cpu"), Run(run)
-    config = old.config()
-    # A data set's name may be a path, which says more about a machine than about the images.
-    data = DataConfig(name=Path(config.data.name).name, resolution=config.data.resolution)
-    new = new_run(folder, replace(config, data=data))
+    new = new_run(folder, old.config().without_paths())
     tensors = {f"generator.{key}": _halved(value) for key, value in sampler.network.state_dict().items()}
     iteration = sampler.iteration or 0
     facts = {

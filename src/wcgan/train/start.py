@@ -206,7 +206,8 @@ def copy_similar(
     tensors: Mapping[str, Tensor], network: nn.Module, before: Sequence[str], classes: Sequence[str]
 ) -> tuple[list[str], int]:
     """Copies tensors of the same name and shape into a network -> its parts that lack some, and how many fitted."""
-    missing, taken = {}, 0
+    missing: dict[str, None] = {}
+    taken = 0
     for key, own in network.state_dict().items():
         theirs = tensors.get(key)
         if theirs is not None and theirs.dim() and _PER_CLASS.search(key):
