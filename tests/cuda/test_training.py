@@ -16,8 +16,8 @@ from wcgan.core.terminal import TrainingProgress
 from wcgan.nets import build_generator
 from wcgan.runs.sampler import Sampler
 from wcgan.train import gan
-from wcgan.train.batches import GanBatches
-from wcgan.train.gan import batches_of, build_players, compile_players, make_step, train
+from wcgan.train.batches import GanBatches, batches_of
+from wcgan.train.gan import build_players, compile_players, make_step, train
 from wcgan.train.graph import WARM_UP
 from wcgan.train.learner import learner_to_tensors
 

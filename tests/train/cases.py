@@ -84,7 +84,8 @@ def iterate(
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
     """One iteration as the loop makes it -> its losses."""
-    set_learning_rate(players, learning_rate(config.train, iteration))
+    for optimizer in players.optimizers.values():
+        set_learning_rate(optimizer, learning_rate(config.train, iteration))
     return train_iteration(players, tiny_batches(config, data).draw(iteration), config, dtype)
 
 

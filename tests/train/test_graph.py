@@ -44,7 +44,8 @@ def test_what_cannot_be_recorded_is_said_once_and_trains_as_it_is():
     players, plain = tiny_players(config), tiny_players(config)
     run = GraphedIteration(lambda inputs: train_iteration(players, inputs, config, torch.float32), players, said.append)
     for iteration in range(5):
-        set_learning_rate(players, learning_rate(config.train, iteration))
+        for optimizer in players.optimizers.values():
+            set_learning_rate(optimizer, learning_rate(config.train, iteration))
         run(tiny_batches(config).draw(iteration))
         iterate(plain, config, iteration)
     assert said == [f"an iteration is not one CUDA graph: {WHY}; going on without"]

@@ -202,7 +202,7 @@ def test_a_rate_that_is_a_tensor_is_set_in_place():
     rates = [torch.tensor(0.5), torch.tensor(0.5)]
     for optimizer, rate in zip(players.optimizers.values(), rates, strict=True):
         optimizer.param_groups[0]["lr"] = rate
-    set_learning_rate(players, 0.25)
+        set_learning_rate(optimizer, 0.25)
     assert [rate.item() for rate in rates] == [0.25, 0.25]
 
 

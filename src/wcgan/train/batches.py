@@ -4,12 +4,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
 from wcgan.data import Dataset
-from wcgan.runs.config import ClassifyTrainConfig, TrainConfig
+from wcgan.runs.config import ClassifyTrainConfig, Config, TrainConfig
 
 # What both trainings share
 
@@ -134,6 +134,26 @@ class GanBatches:
         return self.rank.share(torch.rand(shape, generator=random, device=self.device), dim=1)
 
 
+def check_shares(config: Config, rank: Rank) -> None:
+    """Raises a ValueError for batches that the processes cannot share equally."""
+    for name in ("batch", "generator_batch"):
+        rank.check_share(f"train.{name}", getattr(config.train, name))
+
+
+def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> GanBatches:
+    """The batches of a training; the data is on the device if it fits."""
+    dataset = dataset_on(dataset, device)
+    return GanBatches(
+        dataset.images,
+        dataset.labels if config.conditional else None,
+        config.classes if config.conditional else None,
+        config.generator.noise,
+        config.train,
+        device,
+        rank,
+    )
+
+
 def repeat_to(labels: Tensor, count: int) -> Tensor:
     """Labels `(b,)` repeated to `(count,)`."""
     return labels.repeat(-(-count // len(labels)))[:count]
@@ -180,59 +200,3 @@ class ClassifierBatches:
             to_device(labels[index], self.device),
             *(None if values is None else self.rank.share(values) for values in (moved, mirrored)),
         )
-
-
-class Pixels(nn.Module):
-    """uint8 images to a classifier's input: augmented, each channel with mean 0 and variance 1.
-
-    Windows that reach beyond the image are padded with the channels' means.
-
-    Args:
-        channels: of the images; `measure` takes their means and deviations from images.
-
-    Shape:
-        `(N, C, H, W)` uint8 to the same in float32.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("std", torch.ones(channels))
-
-    def measure(self, images: Tensor) -> None:
-        """Takes mean and deviation of each channel from all of the images."""
-        counts = torch.stack(
-            [
-                torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in part.unbind(1)])
-                for part in images.split(4096)
-            ]
-        ).sum(0)  # (C, 256): how often each value is there
-        values, total = torch.arange(256, dtype=torch.float64, device=counts.device), counts[0].sum()
-        mean = (counts * values).sum(1) / total
-        variance = (counts * (values - mean[:, None]).square()).sum(1) / total
-        self.mean.copy_(mean)
-        self.std.copy_(variance.sqrt().clamp(min=1.0))  # a channel of one value stays finite
-
-    def forward(self, images: Tensor, moved: Tensor | None = None, mirrored: Tensor | None = None) -> Tensor:
-        out = (images.permute(0, 2, 3, 1) - self.mean) / self.std  # (N, H, W, C)
-        if moved is not None or mirrored is not None:
-            out = _cut(out, moved, mirrored)
-        return out.permute(0, 3, 1, 2)
-
-
-def _cut(x: Tensor, moved: Tensor | None, mirrored: Tensor | None) -> Tensor:
-    """Windows of `(N, H, W, C)`, each of its image's size, with zeros beyond the image."""
-    n, height, width, _ = x.shape
-    rows = torch.arange(height, device=x.device).expand(n, -1)
-    columns = torch.arange(width, device=x.device).expand(n, -1)
-    if mirrored is not None:
-        columns = torch.where(mirrored[:, None], width - 1 - columns, columns)
-    if moved is not None:
-        rows, columns = rows + moved[:, :1], columns + moved[:, 1:]
-    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    sample = torch.arange(n, device=x.device)[:, None, None]
-    found = x[sample, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]]
-    return found * inside[..., None]

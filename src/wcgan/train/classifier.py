@@ -16,9 +16,10 @@ from wcgan.core.processes import Rank, process_count
 from wcgan.core.terminal import TrainingProgress
 from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
+from wcgan.nets.classifier import Pixels
 from wcgan.runs.config import ClassifyConfig, ClassifyTrainConfig
 from wcgan.runs.folder import Run
-from wcgan.train.batches import ClassifierBatches, ClassifierInputs, Pixels, dataset_on
+from wcgan.train.batches import ClassifierBatches, ClassifierInputs, dataset_on
 from wcgan.train.graph import graphed, on_streams
 from wcgan.train.learner import Learner, Losses, place, rate_on, set_learning_rate, update
 from wcgan.train.loop import Outcome, Step, Task, loop_on, run_tasks
@@ -135,8 +136,8 @@ def train_classifiers(
     settings = configs[0].train
     Rank(count=process_count()).check_share("train.batch", settings.batch)
     sizes = f"{len(runs)} classifiers with train.batch={settings.batch}"
-    with loop_on(settings, runs, sizes) as (hardware, rank, stop):
-        device = hardware.device
+    with loop_on(settings, runs, sizes) as environment:
+        hardware, rank, device = environment.hardware, environment.rank, environment.hardware.device
         training, test = dataset_on(training, device), dataset_on(test, device)
         learners = [build_learner(c, training.images, device, hardware.channels_last, rank.count > 1) for c in configs]
         batches = [ClassifierBatches(training, config.train, device, rank) for config in configs]
@@ -144,7 +145,8 @@ def train_classifiers(
             learner_to_task(learner, config, training, test, run, device, rank)
             for learner, config, run in zip(learners, configs, runs, strict=True)
         ]
-        return run_tasks(tasks, partial(make_step, learners, batches, hardware), hardware, rank, stop, stop_at)
+        step = make_step(learners, batches, hardware, environment.progress)
+        return run_tasks(tasks, step, environment, stop_at)
 
 
 def learner_to_task(
@@ -202,7 +204,7 @@ def make_step(
 
     def step(iteration: int) -> list[Losses]:
         for learner, batch in zip(learners, batches, strict=True):
-            set_learning_rate(learner, learning_rate(batch.train, iteration))
+            set_learning_rate(learner.optimizer, learning_rate(batch.train, iteration))
         return iterate(tuple(batch.draw(iteration) for batch in batches))
 
     return step

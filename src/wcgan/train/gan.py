@@ -1,15 +1,14 @@
 """A GAN's training, top to bottom: the players, their losses, one iteration, the training.
 
-One iteration, from the batch to the optimiser's step: `run_tasks` (loop.py) calls the `step` that `make_step` returns;
-`GanBatches.draw` (batches.py) draws its inputs; `train_iteration` computes the losses, directly or as a CUDA graph
-(graph.py); `update` (learner.py) differentiates a loss and steps an optimiser.
+One iteration, in four files: `run_tasks` (loop.py) calls `step`, below; `GanBatches.draw` (batches.py) draws the
+inputs; `train_iteration`, below, computes the losses; `update` (learner.py) differentiates a loss and steps an
+optimiser. On a GPU, `step` replays a recording of `train_iteration` (graph.py), with the same results.
 """
 
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from wcgan.norm import sub_batches
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
-from wcgan.train.batches import GanBatches, GanInputs, dataset_on
+from wcgan.train.batches import GanBatches, GanInputs, batches_of, check_shares
 from wcgan.train.graph import graphed
 from wcgan.train.journal import Journal
 from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, update
@@ -222,25 +221,21 @@ def train(
     settings = config.train
     check_shares(config, Rank(count=process_count()))
     sizes = f"train.batch={settings.batch} and train.generator_batch={settings.generator_batch}"
-    with loop_on(settings, [run], sizes) as (hardware, rank, stop):
+    with loop_on(settings, [run], sizes) as environment:
+        hardware, rank = environment.hardware, environment.rank
         players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
         batches = batches_of(config, dataset, hardware.device, rank)
-
-        task = players_to_task(players, config, dataset, run, evaluator)
-
-        def prepare(progress: TrainingProgress) -> Step:
-            compile_players(players, config, hardware, progress)
-            return make_step(players, batches, config, hardware, progress)
-
-        return run_tasks([task], prepare, hardware, rank, stop, stop_at)
+        compile_players(players, config, hardware, environment.progress)
+        step = make_step(players, batches, config, hardware, environment.progress)
+        return run_tasks([players_to_task(players, config, dataset, run, evaluator)], step, environment, stop_at)
 
 
 def make_step(
     players: Players, batches: GanBatches, config: Config, hardware: Hardware, progress: TrainingProgress
 ) -> Step:
-    """A function from an iteration's number to its losses; on a GPU it replays a CUDA graph, if it can."""
-    iterate = graphed(
-        partial(train_iteration, players, config=config, precision=hardware.precision, rank=batches.rank),
+    """A function from an iteration's number to its losses."""
+    replayed = graphed(
+        lambda inputs: train_iteration(players, inputs, config, hardware.precision, batches.rank),
         players,
         config.train,
         hardware,
@@ -248,8 +243,9 @@ def make_step(
     )
 
     def step(iteration: int) -> list[Losses]:
-        set_learning_rate(players, learning_rate(config.train, iteration))
-        return [iterate(batches.draw(iteration))]
+        for optimizer in players.optimizers.values():
+            set_learning_rate(optimizer, learning_rate(config.train, iteration))
+        return [replayed(batches.draw(iteration))]  # train_iteration, or on a GPU its recording
 
     return step
 
@@ -284,26 +280,6 @@ def players_to_task(
         look=look,
         evaluate=None if evaluator is None else lambda: evaluator(sampler),
         best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampled_generator.state_dict().items()}),
-    )
-
-
-def check_shares(config: Config, rank: Rank) -> None:
-    """Raises a ValueError for batches that the processes cannot share equally."""
-    for name in ("batch", "generator_batch"):
-        rank.check_share(f"train.{name}", getattr(config.train, name))
-
-
-def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> GanBatches:
-    """The batches of a training; the data is on the device if it fits."""
-    dataset = dataset_on(dataset, device)
-    return GanBatches(
-        dataset.images,
-        dataset.labels if config.conditional else None,
-        config.classes if config.conditional else None,
-        config.generator.noise,
-        config.train,
-        device,
-        rank,
     )
 
 

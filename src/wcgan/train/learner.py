@@ -27,14 +27,13 @@ class Learner(Protocol):
         """Name -> optimiser, as checkpoints name it."""
 
 
-def set_learning_rate(learner: Learner, rate: float) -> None:
-    """Sets the learning rate of all optimisers; on a GPU in place, without a host sync."""
-    for optimizer in learner.optimizers.values():
-        for group in optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Sets the learning rate of an optimiser; on a GPU in place, without a host sync."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def place(network: nn.Module, device: torch.device, channels_last: bool, sync: bool) -> None:
