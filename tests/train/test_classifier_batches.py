@@ -7,7 +7,7 @@ from torch.nn.functional import pad
 
 from wcgan.core.processes import Rank
 from wcgan.nets.classifier import Pixels
-from wcgan.train.batches import ClassifierBatches
+from wcgan.train.classifier import ClassifierBatches
 
 
 def draw(iteration=0, rank=None, **train):
