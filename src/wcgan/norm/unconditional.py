@@ -10,7 +10,7 @@ from wcgan.functional._operators import without_autocast
 from wcgan.norm._base import WhiteningLayer, as_fx_node, is_fx_proxy
 
 COLORINGS = ("full", "diagonal", "none")
-INITS = ("glorot", "identity")
+INITS = ("glorot", "orthogonal", "identity")
 
 
 class WhiteningColoring(WhiteningLayer):
@@ -105,7 +105,7 @@ def register_parameters(
 
 @torch.no_grad()
 def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
-    """Initialises the class-independent coloring. Full: Glorot-uniform or identity. Diagonal: ones. Bias: zeros."""
+    """Initialises the class-independent coloring: full as `init` says, diagonal with ones, bias with zeros."""
     if weight is None or bias is None:
         return
     nn.init.zeros_(bias)
@@ -113,6 +113,8 @@ def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
         nn.init.ones_(weight)
     elif init == "identity":
         nn.init.eye_(weight)
+    elif init == "orthogonal":
+        nn.init.orthogonal_(weight)
     else:
         nn.init.xavier_uniform_(weight)
 
@@ -139,7 +141,8 @@ class WhiteningColoring2d(WhiteningColoring):
         coloring: `"full"` (:math:`\Gamma` is a d x d matrix), `"diagonal"` (as in batch normalisation) or `"none"`.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
-        init: initial :math:`\Gamma`: `"glorot"` (as in the paper's code) or `"identity"` (whitening only).
+        init: initial :math:`\Gamma`: `"glorot"` (as in the paper's code), `"orthogonal"`, or `"identity"` (whitening
+            only).
         track_running_stats: if False, the layer uses batch statistics in evaluation too.
         sync: shares batch statistics between the processes of `torch.distributed`.
         process_group: the processes that share statistics; None for all.
