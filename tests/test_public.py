@@ -14,6 +14,7 @@ PUBLIC = [
     "VARIANTS",
     "__version__",
     "convert_batchnorm",
+    "fit",
     "fold",
     "freeze_statistics",
     "functional",
@@ -33,7 +34,7 @@ FUNCTIONAL = [
     "whiten_color_parts",
 ]
 NORM = [
-    *(name for name in PUBLIC if name not in ("__version__", "functional", "load")),
+    *(name for name in PUBLIC if name not in ("__version__", "fit", "functional", "load")),
     *("FoldedMap", "Variant", "WhiteningLayer", "sub_batches"),
 ]
 NETS = [
@@ -43,9 +44,9 @@ NETS = [
 ]
 LAYERS = [name for name in PUBLIC if "Coloring" in name and not name.startswith("Lazy")]
 NOT_CALLED = ("VARIANTS", "__version__", "functional")
-NEEDS_A_RUN = "load"  # so that its example cannot run by itself
+NEED_A_RUN = ("fit", "load")  # so that their examples cannot run by themselves
 CALLED = [
-    *(f"wcgan.{name}" for name in PUBLIC if name not in (*NOT_CALLED, NEEDS_A_RUN)),
+    *(f"wcgan.{name}" for name in PUBLIC if name not in (*NOT_CALLED, *NEED_A_RUN)),
     *(f"wcgan.functional.{name}" for name in FUNCTIONAL if name != "Statistics"),
     "wcgan.norm.sub_batches",
     *(f"wcgan.nets.{name}" for name in NETS if name.endswith("Config") or name.startswith("build")),

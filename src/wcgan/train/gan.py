@@ -6,7 +6,7 @@ One iteration, from the batch to the optimiser's step: `run_tasks` (loop.py) cal
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,12 +27,14 @@ from wcgan.runs.config import Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
 from wcgan.train.batches import GanBatches, GanInputs, dataset_on
+from wcgan.train.custom import AdversarialLoss, Callback, Custom, OwnDiscriminator, OwnGenerator
 from wcgan.train.graph import graphed
 from wcgan.train.journal import Journal
 from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, update
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
 
 ALONE = Rank()
+PLAIN = Custom()
 Evaluator = Callable[[Sampler], dict[str, Any]]
 
 
@@ -48,6 +50,8 @@ class Players:
     generator_optimizer: Adam
     discriminator_optimizer: Adam
     average: Generator | None = None
+    loss: AdversarialLoss | None = None
+    """None for the one that the config names."""
 
     @property
     def sampled_generator(self) -> Generator:
@@ -67,11 +71,13 @@ class Players:
         }
 
 
-def build_players(config: Config, device: torch.device, channels_last: bool = False, sync: bool = False) -> Players:
+def build_players(
+    config: Config, device: torch.device, channels_last: bool = False, sync: bool = False, custom: Custom = PLAIN
+) -> Players:
     """Both networks from the seed, in training mode; with `sync`, processes share whitening statistics."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
-        generator, discriminator = build_generator(config.generator), build_discriminator(config.discriminator)
+        generator, discriminator = build_networks(config, custom)
     for network in (generator, discriminator):
         place(network, device, channels_last, sync)
     train = config.train
@@ -83,7 +89,16 @@ def build_players(config: Config, device: torch.device, channels_last: bool = Fa
         return Adam(parameters, rate_on(device, train.learning_rate), betas, fused=True)
 
     average = copy.deepcopy(generator).requires_grad_(False) if train.ema else None
-    return Players(generator, discriminator, adam(generator), adam(discriminator), average)
+    return Players(generator, discriminator, adam(generator), adam(discriminator), average, custom.loss)
+
+
+def build_networks(config: Config, custom: Custom) -> tuple[Generator, Discriminator]:
+    """Generator and discriminator: your own, or those of the config."""
+    g, d = custom.generator, custom.discriminator
+    return (
+        build_generator(config.generator) if g is None else OwnGenerator(g, config.generator),
+        build_discriminator(config.discriminator) if d is None else OwnDiscriminator(d),
+    )
 
 
 # Their losses
@@ -102,9 +117,9 @@ def generator_loss(fake: Tensor) -> Tensor:
     return -fake.mean()
 
 
-DISCRIMINATOR_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "hinge": hinge_discriminator,
-    "wasserstein": wasserstein_discriminator,
+LOSSES = {
+    "hinge": AdversarialLoss(hinge_discriminator, generator_loss),
+    "wasserstein": AdversarialLoss(wasserstein_discriminator, generator_loss),
 }
 
 
@@ -138,6 +153,7 @@ def train_iteration(
     """
     train, device = config.train, inputs.real.device
     generator, discriminator = players.generator, players.discriminator
+    adversarial = players.loss or LOSSES[train.loss]
     conditional_g = config.generator.conditional
     sees_labels = config.discriminator.head == "projection"
     autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
@@ -154,7 +170,7 @@ def train_iteration(
         with autocast:
             scores = discriminator(torch.cat([real, fake]), both_labels)
         on_real, on_fake = scores.realness.float().chunk(2)
-        loss = losses["loss/discriminator"] = DISCRIMINATOR_LOSSES[train.loss](on_real, on_fake)
+        loss = losses["loss/discriminator"] = adversarial.discriminator(on_real, on_fake)
         if between is not None:
             penalty = gradient_penalty(discriminator, real, fake, labels if sees_labels else None, between)
             losses["loss/gradient_penalty"] = penalty
@@ -167,7 +183,7 @@ def train_iteration(
     with autocast, frozen(discriminator):
         images = generator(inputs.noise, inputs.labels if conditional_g else None)
         scores = discriminator(images, inputs.labels if sees_labels else None)
-    loss = losses["loss/generator"] = generator_loss(scores.realness.float())
+    loss = losses["loss/generator"] = adversarial.generator(scores.realness.float())
     if scores.logits is not None and inputs.labels is not None:
         losses["loss/class_generated"] = class_loss(scores.logits, inputs.labels)
         loss = loss + train.class_weight_generator * losses["loss/class_generated"]
@@ -216,17 +232,22 @@ def update_average(average: nn.Module, generator: nn.Module, decay: float) -> No
 
 
 def train(
-    config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None, stop_at: int | None = None
+    config: Config,
+    dataset: Dataset,
+    run: Run,
+    evaluator: Evaluator | None = None,
+    stop_at: int | None = None,
+    custom: Custom = PLAIN,
 ) -> Outcome:
     """Trains from the newest checkpoint of the run, or from the start, to the end, to `stop_at` or to a signal."""
     settings = config.train
     check_shares(config, Rank(count=process_count()))
     sizes = f"train.batch={settings.batch} and train.generator_batch={settings.generator_batch}"
     with loop_on(settings, [run], sizes) as (hardware, rank, stop):
-        players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
+        players = build_players(config, hardware.device, hardware.channels_last, rank.count > 1, custom)
         batches = batches_of(config, dataset, hardware.device, rank)
 
-        task = players_to_task(players, config, dataset, run, evaluator)
+        task = players_to_task(players, config, dataset, run, evaluator, custom.callbacks)
 
         def prepare(progress: TrainingProgress) -> Step:
             compile_players(players, config, hardware, progress)
@@ -263,7 +284,12 @@ def learning_rate(train: TrainConfig, iteration: int) -> float:
 
 
 def players_to_task(
-    players: Players, config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None
+    players: Players,
+    config: Config,
+    dataset: Dataset,
+    run: Run,
+    evaluator: Evaluator | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Task:
     """What the loop needs of a GAN: what is trained, what is logged, and what is kept as best."""
     settings, sampler = config.train, Sampler(players.sampled_generator, dataset.classes)
@@ -284,6 +310,8 @@ def players_to_task(
         look=look,
         evaluate=None if evaluator is None else lambda: evaluator(sampler),
         best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampled_generator.state_dict().items()}),
+        callbacks=callbacks,
+        sampler=sampler,
     )
 
 
