@@ -242,7 +242,7 @@ def tensors_to_network(found: Checkpoint, name: str, network: nn.Module) -> None
     tensors = section(found.tensors, name)
     if tensors and all(key.startswith("network.") for key in tensors) and not hasattr(network, "network"):
         raise CheckpointError(
-            f"{found.path} has a {name} of your own, which config.yaml does not describe: load it with "
+            f"{found.path} has a network of your own, which config.yaml does not describe: load it with "
             f"wcgan.train.load_own_generator, or go on with wcgan.fit"
         )
     try:

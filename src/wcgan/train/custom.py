@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from torch import Tensor, nn
 
@@ -33,7 +34,7 @@ class Training:
     sampler: Sampler | None = None
     """Draws images from the generator as it is now; None for a classifier."""
     stop: Callable[[], None] = field(default=lambda: None)
-    """Ends the training after this iteration, with a checkpoint."""
+    """Ends the training with a checkpoint, after the next iteration at the latest."""
 
 
 class Callback:
@@ -109,7 +110,7 @@ class WandbLogger(Callback):
                 "name": folder.name,
                 "dir": str(folder),
                 "config": config_to_dict(training.config),
-                "id": _remembered(folder / "wandb.id", self._wandb.util.generate_id),
+                "id": _remembered(folder / "wandb.id", lambda: uuid4().hex[:8]),
                 "resume": "allow",
                 **self.options,
             }

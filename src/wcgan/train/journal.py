@@ -44,9 +44,12 @@ class Journal:
                 callbacks = (TensorBoard(), *callbacks)
             facts = {**hardware.describe(), "processes": rank.count, "commit": find_commit()}
             self.event(iteration, "resumed" if iteration else "started", **facts)
-            for callback in callbacks:
-                callback.on_start(training)
-                self._callbacks.append(callback)
+            with ExitStack() as failing:
+                failing.callback(self.close)
+                for callback in callbacks:
+                    callback.on_start(training)
+                    self._callbacks.append(callback)
+                failing.pop_all()  # all have started: `close` is for the end
 
     def event(self, iteration: int, what: str, **values: Any) -> None:
         """Logs that the training started, resumed, stopped, diverged or finished."""
