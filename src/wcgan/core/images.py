@@ -1,12 +1,17 @@
 """A generator's output to pictures: pixels, grids and image files."""
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from wcgan.core.files import require_new
+from wcgan.core.files import require_new, write_atomically
+
+FRAME_MILLISECONDS = 80
+_LARGE = 640  # pixels; the width to which the pictures of an animation are enlarged
 
 
 def to_uint8(images: Tensor) -> Tensor:
@@ -34,6 +39,34 @@ def pixels_to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
     """`(C, H, W)` uint8 with one or three channels, each pixel as a square of `scale`."""
     image = Image.fromarray(pixels.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy())
     return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+
+
+def frames_to_pictures(frames: Tensor) -> list[Image.Image]:
+    """Frames `(F, N, C, H, W)` uint8, each with N images -> pictures with the images side by side, large."""
+    columns = min(4, frames.shape[1])
+    scale = max(1, _LARGE // (columns * frames.shape[-1]))
+    return [pixels_to_image(grid(images, columns), scale) for images in frames]
+
+
+def pictures_to_animation(pictures: Sequence[Image.Image], kind: str) -> bytes:
+    """An endless animation there and back; lossless as `"webp"`, in 256 colours as `"gif"`."""
+    film, content = [*pictures, *pictures[-2:0:-1]], io.BytesIO()
+    options = {"lossless": True, "exact": True} if kind == "webp" else {}
+    film[0].save(content, kind, save_all=True, append_images=film[1:], duration=FRAME_MILLISECONDS, loop=0, **options)
+    return content.getvalue()
+
+
+def write_animation(frames: Tensor, file: Path) -> None:
+    """Writes frames `(F, N, C, H, W)` uint8 as an endless animation there and back.
+
+    Raises:
+        ValueError: for a file that is neither a `.gif` nor a `.webp`.
+    """
+    kind = file.suffix.lower().removeprefix(".")
+    if kind not in ("gif", "webp"):
+        raise ValueError(f"an animation is a .gif or a .webp file, not {file}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, pictures_to_animation(frames_to_pictures(frames), kind))
 
 
 def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.web.demo.cases import write_run
 
-from wcgan.runs.sampler import shipped
+from wcgan.runs.pretrained import shipped
 
 # Without pip install 'wcgan[web]' there is no page to test.
 collect_ignore_glob = [] if find_spec("gradio") else ["test_*.py"]

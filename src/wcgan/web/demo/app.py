@@ -18,8 +18,10 @@ from starlette.datastructures import Headers
 
 import wcgan
 from wcgan.core.files import require_new
+from wcgan.export.export import run_to_shipped
 from wcgan.report.html import Markup, join, tag
-from wcgan.runs.sampler import Sampler, find_run, load_generator, run_to_shipped, shipped, shipped_generators
+from wcgan.runs.pretrained import find_source, shipped, shipped_generators
+from wcgan.runs.sampler import Sampler, load_generator
 from wcgan.web.demo.answers import Page, Samplers
 from wcgan.web.demo.pictures import MOST_BYTES
 from wcgan.web.demo.tabs import FIRST, TABS
@@ -73,7 +75,7 @@ def load_runs(runs: Sequence[Path] = (), checkpoint: str = "last", device: str =
     Raises:
         ValueError: for a folder that is not a run, or is given twice.
     """
-    folders = [find_run(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
+    folders = [find_source(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is given twice")
@@ -253,7 +255,7 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
     Raises:
         ValueError: if the folder is not empty, or two runs have the same name.
     """
-    sources = [find_run(run) for run in runs] or [shipped(name) for name in shipped_generators()]
+    sources = [find_source(run) for run in runs] or [shipped(name) for name in shipped_generators()]
     names = [run.resolve().name for run in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"two of these runs have the same name: {', '.join(names)}")
