@@ -10,8 +10,9 @@ from torch import Tensor
 
 from wcgan.core.files import require_new, write_atomically
 
-FRAME_MILLISECONDS = 80
-_LARGE = 640  # pixels; the width to which the pictures of an animation are enlarged
+FRAME_COLUMNS, FRAME_MILLISECONDS = 4, 80
+LARGE = 640
+"""Width in pixels to which pictures on a page and animations are enlarged."""
 
 
 def to_uint8(images: Tensor) -> Tensor:
@@ -35,17 +36,21 @@ def scale_to_show(resolution: int) -> int:
     return max(1, 64 // resolution)
 
 
+def scale_to_fill(images: Tensor, columns: int) -> int:
+    """The factor that makes a grid of images `(N, C, H, W)` at least `LARGE` pixels wide."""
+    return -(-LARGE // (columns * images.shape[-1]))
+
+
 def pixels_to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
-    """`(C, H, W)` uint8 with one or three channels, each pixel as a square of `scale`."""
+    """`(C, H, W)` uint8 with one, three or four channels, each pixel as a square of `scale`."""
     image = Image.fromarray(pixels.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy())
     return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
 
 
 def frames_to_pictures(frames: Tensor) -> list[Image.Image]:
     """Frames `(F, N, C, H, W)` uint8, each with N images -> pictures with the images side by side, large."""
-    columns = min(4, frames.shape[1])
-    scale = max(1, _LARGE // (columns * frames.shape[-1]))
-    return [pixels_to_image(grid(images, columns), scale) for images in frames]
+    columns = min(FRAME_COLUMNS, frames.shape[1])
+    return [pixels_to_image(grid(images, columns), scale_to_fill(images, columns)) for images in frames]
 
 
 def pictures_to_animation(pictures: Sequence[Image.Image], kind: str) -> bytes:
