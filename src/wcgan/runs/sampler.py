@@ -18,6 +18,8 @@ from wcgan.runs.pretrained import find_source, is_exported, read_exported
 Classes = int | str | Sequence[int | str]
 """A class by its number or name, or several."""
 Value = TypeVar("Value", int, int | str)
+GRID_ROWS = 10
+"""Number of classes in a grid, at most."""
 _MOST_NAMES = 20  # in a message
 _STRAIGHT = 1e-4  # radians; noise vectors closer than this are interpolated on a line
 
@@ -189,7 +191,7 @@ class Sampler:
         steps = [step / (frames - 1) for step in range(frames)]
         return torch.stack([self.between(step, count, seeds, classes, truncation) for step in steps])
 
-    def rows(self, columns: int = 10, most_rows: int = 10, seed: int = 0) -> Tensor:
+    def rows(self, columns: int = 10, most_rows: int = GRID_ROWS, seed: int = 0) -> Tensor:
         """Images of a grid: one class per row and one noise per column if there are classes; else all different."""
         if self.config.classes is None or not self.conditional:
             return self.sample(columns * columns, seed=seed)

@@ -309,7 +309,7 @@ def with_names(picture: Image.Image, rows: Sequence[str], columns: Sequence[str]
     sheet = Image.new("RGBA", (left + picture.width, top + picture.height))
     sheet.paste(picture, (left, top))
     pen = ImageDraw.Draw(sheet)
-    places = [(left - 2 * _GAP, top + (number + 0.5) * height, name, "rm") for number, name in enumerate(rows)]
+    places = [(left - 2.0 * _GAP, top + (number + 0.5) * height, name, "rm") for number, name in enumerate(rows)]
     width = picture.width / max(1, len(columns))
     places += [(left + (number + 0.5) * width, top / 2, name, "mm") for number, name in enumerate(columns)]
     for x, y, name, anchor in places:
