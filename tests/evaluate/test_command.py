@@ -11,7 +11,7 @@ from tests.train.test_start import TINY
 from wcgan.evaluate.command import EvaluationConfig, evaluate, path_to_checkpoint
 from wcgan.evaluate.image_sets import load_image_set, name_to_parts
 from wcgan.paper.presets import configure
-from wcgan.runs.sampler import shipped
+from wcgan.runs.pretrained import shipped
 from wcgan.train.start import start
 
 CLASSIFIER = {"features": ("classifier",)}
