@@ -32,7 +32,7 @@ $(VENV)/train: $(VENV)/layers
 	@touch $@
 
 $(VENV)/everything: $(VENV)/train
-	$(INSTALL) -e '.[dev,docs,evaluate,cluster,web,export]'
+	$(INSTALL) -e '.[dev,docs,evaluate,cluster,tune,web,export]'
 	@touch $@
 
 # Trains the digits with cWC and with its baseline cBN; run again, it goes on where it was stopped.

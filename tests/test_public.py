@@ -19,6 +19,7 @@ PUBLIC = [
     "freeze_statistics",
     "functional",
     "load",
+    "models",
     "normalization",
     "update_statistics",
 ]
@@ -34,7 +35,7 @@ FUNCTIONAL = [
     "whiten_color_parts",
 ]
 NORM = [
-    *(name for name in PUBLIC if name not in ("__version__", "fit", "functional", "load")),
+    *(name for name in PUBLIC if name not in ("__version__", "fit", "functional", "load", "models")),
     *("FoldedMap", "Variant", "WhiteningLayer", "sub_batches"),
 ]
 NETS = [

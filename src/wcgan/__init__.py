@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from wcgan.data import Dataset
     from wcgan.runs.config import Config
+    from wcgan.runs.pretrained import Model
     from wcgan.runs.sampler import Sampler
     from wcgan.train import Callback
 
@@ -61,44 +62,48 @@ __all__ = [
     "freeze_statistics",
     "functional",
     "load",
+    "models",
     "normalization",
     "update_statistics",
 ]
 
 
-def load(path: str | os.PathLike[str], checkpoint: str = "last", device: str = "auto") -> "Sampler":
-    """Loads the generator of a training run, ready to sample.
+def load(source: str | os.PathLike[str], checkpoint: str = "last", device: str = "auto") -> "Sampler":
+    """Loads a trained generator, ready to sample.
 
     Needs `pip install 'wcgan[train]'`, but not the training data.
 
     Args:
-        path: the run folder.
-        checkpoint: `"last"`, `"best"` (lowest FID, if the run was evaluated) or the number of an iteration.
+        source: the folder of a run, a file in its `checkpoints`, a folder that `wcgan export` wrote in the format
+            `safetensors` or `hub`, the name of a shipped generator (see `models`), or `OWNER/NAME` of one on the
+            Hugging Face hub, which needs `wcgan[export]`. A path that exists comes first.
+        checkpoint: for a run, `"last"`, `"best"` (lowest FID, if the run was evaluated) or the number of an iteration.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
 
     Returns:
-        A `Sampler`; its `sample` method returns images.
+        A `Sampler`, whose `sample` and `interpolate` return images.
 
     Shape:
         `sample(n)` returns `(n, channels, resolution, resolution)`, uint8.
 
     Raises:
         ImportError: if the packages of `wcgan[train]` are not installed.
-        ValueError: if `path` is not a run folder, or has no such checkpoint.
+        ValueError: if there is no such generator, or no such checkpoint.
 
     Example:
         ```python
         import wcgan
 
-        generator = wcgan.load("runs/digits-cWC")
-        images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        generator = wcgan.load("cifar10-cWC")
+        images = generator.sample(64, classes="cat", seed=1)  # (64, 3, 32, 32) uint8
+        film = generator.interpolate(24, classes=("cat", "dog"))  # (24, 8, 3, 32, 32) uint8
         ```
     """
     try:
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.load needs the training packages: pip install 'wcgan[train]' ({error})") from error
-    return load_generator(os.fspath(path), checkpoint, device)
+    return load_generator(os.fspath(source), checkpoint, device)
 
 
 def fit(
@@ -186,3 +191,23 @@ def fit(
     if outcome.first_process:
         report.write_report([folder], folder / "report.html")
     return load_generator(folder) if generator is None else train.load_own_generator(folder, generator)
+
+
+def models() -> "tuple[Model, ...]":
+    """Lists the generators that come with the package: classes, size, FID, licence, and the command that made each.
+
+    Needs `pip install 'wcgan[train]'`.
+
+    Raises:
+        ImportError: if the packages of `wcgan[train]` are not installed.
+
+    Example:
+        >>> import wcgan
+        >>> [(model.name, model.image, round(model.fid or 0, 1)) for model in wcgan.models()]
+        [('cifar10-cWC', (3, 32, 32), 14.8), ('digits-cWC_sa', (1, 16, 16), 0)]
+    """
+    try:
+        from wcgan.runs.pretrained import shipped_models
+    except ImportError as error:
+        raise ImportError(f"wcgan.models needs the training packages: pip install 'wcgan[train]' ({error})") from error
+    return shipped_models()

@@ -260,7 +260,7 @@ def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
 
 def test_a_batch_that_cannot_be_shared_equally_is_said():
     from wcgan.core.processes import Rank
-    from wcgan.train.gan import check_shares
+    from wcgan.train.batches import check_shares
 
     with pytest.raises(ValueError, match=r"train\.batch=4 cannot be shared equally by 3 processes"):
         check_shares(tiny_config(), Rank(0, 3))

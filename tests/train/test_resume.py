@@ -66,6 +66,23 @@ def test_stopped_where_it_was_told_and_resumed_every_bit_is_the_same(stop_at, tm
     assert not different(last_tensors(run), last_tensors(never_stopped(tmp_path, config)))
 
 
+def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path):
+    config = tiny_config(
+        augment=("color", "translation", "cutout"),
+        consistency=10.0,
+        coloring_decay=0.1,
+        learning_rate_discriminator=1e-3,
+        ema_half_life=8,
+        ema_start=8,
+        ema_statistics="recomputed",
+    )
+    config = replace(config, data=replace(config.data, flip=True))
+    run = tiny_run(tmp_path / "run", config)
+    train(config, tiny_data(), run, stop_at=3)
+    train(config, tiny_data(), run)
+    assert not different(last_tensors(run), last_tensors(never_stopped(tmp_path, config)))
+
+
 def test_told_to_stop_past_its_end_a_run_finishes(tmp_path):
     config = tiny_config()
     run = tiny_run(tmp_path / "run", config)

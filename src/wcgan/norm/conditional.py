@@ -246,7 +246,8 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
         class_bias: whether each class has a shift :math:`\beta_y`; soft assignment in the paper's code has none.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
-        init: initial coloring: `"glorot"` (as in the paper's code) or `"identity"` (whitening only).
+        init: initial coloring: `"glorot"` (as in the paper's code), `"orthogonal"` (the same, with an orthogonal shared
+            matrix), or `"identity"` (whitening only).
         track_running_stats: if False, the layer uses batch statistics in evaluation too.
         sync: shares batch statistics between the processes of `torch.distributed`.
         process_group: the processes that share statistics; None for all.

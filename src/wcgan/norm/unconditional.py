@@ -11,7 +11,7 @@ from wcgan.functional._operators import without_autocast
 from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
 
 ColoringKind = Literal["full", "diagonal", "none"]
-InitKind = Literal["glorot", "identity"]
+InitKind = Literal["glorot", "orthogonal", "identity"]
 COLORINGS: tuple[str, ...] = get_args(ColoringKind)
 INITS: tuple[str, ...] = get_args(InitKind)
 
@@ -119,7 +119,7 @@ def register_parameters(
 
 @torch.no_grad()
 def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
-    """Initialises the class-independent coloring. Full: Glorot-uniform or identity. Diagonal: ones. Bias: zeros."""
+    """Initialises the class-independent coloring: full as `init` says, diagonal with ones, bias with zeros."""
     if weight is None or bias is None:
         return
     nn.init.zeros_(bias)
@@ -127,6 +127,8 @@ def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
         nn.init.ones_(weight)
     elif init == "identity":
         nn.init.eye_(weight)
+    elif init == "orthogonal":
+        nn.init.orthogonal_(weight)
     else:
         nn.init.xavier_uniform_(weight)
 
@@ -154,7 +156,8 @@ class WhiteningColoring2d(WhiteningColoring):
         affine: False means `coloring="none"`, as for `torch.nn.BatchNorm2d`.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
-        init: initial :math:`\Gamma`: `"glorot"` (as in the paper's code) or `"identity"` (whitening only).
+        init: initial :math:`\Gamma`: `"glorot"` (as in the paper's code), `"orthogonal"`, or `"identity"` (whitening
+            only).
         track_running_stats: if False, the layer uses batch statistics in evaluation too.
         sync: shares batch statistics between the processes of `torch.distributed`.
         process_group: the processes that share statistics; None for all.

@@ -36,8 +36,8 @@ from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
 from wcgan.runs.status import RunStatus
 from wcgan.train import gan
-from wcgan.train.batches import ClassifierBatches, dataset_on
-from wcgan.train.classifier import build_learner, learner_to_task, make_step, measure_error
+from wcgan.train.batches import dataset_on
+from wcgan.train.classifier import ClassifierBatches, build_learner, learner_to_task, make_step, measure_error
 from wcgan.train.gan import build_players
 from wcgan.train.graph import WARM_UP
 from wcgan.train.loop import save

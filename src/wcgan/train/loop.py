@@ -94,6 +94,16 @@ class Task:
         }
 
 
+@dataclass(frozen=True)
+class Environment:
+    """What a training runs in: hardware, this process among all, where a signal is remembered, the terminal."""
+
+    hardware: Hardware
+    rank: Rank
+    stop: StopRequest
+    progress: TrainingProgress
+
+
 def due(every: int, iteration: int, last: bool) -> bool:
     """Whether it is time for what happens every so many iterations, and at the last; 0 for never."""
     return every > 0 and (last or iteration % every == 0)
@@ -106,8 +116,8 @@ def check_stop_at(stop_at: int | None) -> None:
 
 
 @contextmanager
-def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[tuple[Hardware, Rank, StopRequest]]:
-    """The hardware of a training, its processes and its signals; the folders are this training's alone until it ends.
+def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[Environment]:
+    """The environment of a training; the folders are this training's alone until it ends.
 
     Args:
         settings: say which hardware.
@@ -122,7 +132,8 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[t
         with join_processes(hardware.device) as rank, stop_requests() as stop, _quiet_threads(), ExitStack() as owned:
             for run in runs if rank.first else ():
                 owned.enter_context(run.owned())
-            yield hardware, rank, stop
+            progress = owned.enter_context(progress_for(settings.iterations, rank.first))
+            yield Environment(hardware, rank, stop, progress)
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
             raise ValueError(
@@ -138,32 +149,23 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[t
         raise
 
 
-def run_tasks(
-    tasks: Sequence[Task],
-    make_step: Callable[[TrainingProgress], Step],
-    hardware: Hardware,
-    rank: Rank,
-    stop: StopRequest,
-    stop_at: int | None = None,
-) -> Outcome:
+def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_at: int | None = None) -> Outcome:
     """Trains from the newest checkpoints, or from the start, to the end, to `stop_at` or to a signal.
 
     Args:
         tasks: trained side by side, iteration by iteration; their settings differ in nothing but what they draw.
-        make_step: called once there is something to train.
-        hardware: what it runs on.
-        rank: this process among all.
-        stop: where a signal is remembered.
+        step: one iteration of all of them.
+        environment: from `loop_on`.
         stop_at: an iteration to end at before the last.
     """
     check_stop_at(stop_at)
-    settings = tasks[0].settings
-    with progress_for(settings.iterations, rank.first) as progress, ExitStack() as ending:
-        iteration, seconds_before = restore(tasks, rank, progress)
-        goal = min(settings.iterations, stop_at or settings.iterations)
-        if iteration >= goal:
-            return Outcome(iteration, first_process=rank.first)
-        step = make_step(progress)
+    settings, hardware, rank = tasks[0].settings, environment.hardware, environment.rank
+    progress, stop = environment.progress, environment.stop
+    iteration, seconds_before = restore(tasks, rank, progress)
+    goal = min(settings.iterations, stop_at or settings.iterations)
+    if iteration >= goal:
+        return Outcome(iteration, first_process=rank.first)
+    with ExitStack() as ending:
         journals = []
         for task in tasks:
             training = Training(task.run, task.config, iteration, task.sampler, stop.ask)

@@ -24,8 +24,9 @@ from wcgan.runs.checkpoint import check_config, read_newest
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run, is_begun, new_run, resumed_run
 from wcgan.runs.sampler import Sampler
+from wcgan.train.batches import check_shares
 from wcgan.train.custom import Custom
-from wcgan.train.gan import PLAIN, Evaluator, check_shares, train
+from wcgan.train.gan import PLAIN, Evaluator, train
 from wcgan.train.loop import Outcome, check_stop_at
 
 
