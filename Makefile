@@ -60,7 +60,12 @@ types: $(VENV)/everything
 test: lint types docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-test-slow: $(VENV)/everything
+# Only the slow tests need these: installing them takes longer than all tests of the loggers.
+$(VENV)/loggers: $(VENV)/everything
+	$(INSTALL) -e '.[wandb,mlflow]'
+	@touch $@
+
+test-slow: $(VENV)/loggers
 	$(BIN)/python -m pytest -q -m slow
 
 attack: $(VENV)/everything

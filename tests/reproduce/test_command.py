@@ -19,7 +19,7 @@ from wcgan.runs.folder import Run
 from wcgan.train.start import start
 
 ROWS = ("digits/BN", "digits/cWC")
-pytestmark = pytest.mark.usefixtures("shared_cache")
+pytestmark = pytest.mark.usefixtures("digits_at_hand")
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,11 @@ def made(planned):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache, made):
+def whole(tmp_path_factory, digits_cache, made):
     """A table of two rows and two seeds, never stopped."""
     out = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WCGAN_CACHE", str(cache))
+        patch.setenv("WCGAN_CACHE", str(digits_cache))
         patch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
         result = made(out, seeds=2)
     return out, result

@@ -21,7 +21,7 @@ from wcgan.reproduce.plan import plan_table
 from wcgan.train.start import start
 
 SCORER = Scorer("classifier")
-pytestmark = pytest.mark.usefixtures("shared_cache")
+pytestmark = pytest.mark.usefixtures("digits_at_hand")
 
 
 def planned(tmp_path, rows=("BN", "cWC"), **options):

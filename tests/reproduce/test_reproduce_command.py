@@ -12,7 +12,7 @@ from wcgan.reproduce.measurements import tables_to_lines
 from wcgan.reproduce.plan import plan_table
 from wcgan.runs.folder import new_run
 
-pytestmark = pytest.mark.usefixtures("shared_cache")
+pytestmark = pytest.mark.usefixtures("digits_at_hand")
 
 
 @pytest.fixture

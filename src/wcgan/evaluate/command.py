@@ -21,7 +21,8 @@ from wcgan.evaluate.protocol import METRICS, Plan, Protocol, find_protocol, prot
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 from wcgan.runs.checkpoint import Checkpoint, check_config, find_checkpoint, read_checkpoint
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import Sampler, load_generator, shipped, shipped_generators
+from wcgan.runs.pretrained import shipped, shipped_generators
+from wcgan.runs.sampler import Sampler, load_generator
 
 FEATURES = ("inception", "classifier")
 
@@ -150,7 +151,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
 
 def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
     if config.reference is None:
-        raise ValueError(f"what should {target} be compared with? Give --reference name:split or --reference FOLDER")
+        raise ValueError(f"what should {target} be compared with? Give --data name:split or --data FOLDER")
     protocol, device = find_protocol(config.protocol or "all"), str(find_device(config.device))
     size = (config.resolution, config.channels)
     images = load_image_set(target, "test", None, *size, progress)

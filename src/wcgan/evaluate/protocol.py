@@ -111,7 +111,7 @@ def protocol_to_plan(
     if reference < max(2, real):
         raise ValueError(
             f"the protocol {protocol.name!r} needs {max(2, real):,} real images and there are {reference:,}: give "
-            "another --reference, or --images N to use those that exist, which will be part of the protocol's name"
+            "another --data, or --images N to use those that exist, which will be part of the protocol's name"
         )
     needed = max(2, plan.images(metrics))
     if generated is not None and generated < needed:

@@ -32,7 +32,7 @@ class DataConfig:
 
     @property
     def reference_name(self) -> str:
-        """The real images of an evaluation, as `wcgan evaluate --reference` takes them."""
+        """The real images of an evaluation, as `wcgan evaluate --data` takes them."""
         return self.name if self.reference is None else f"{self.name}:{self.reference}"
 
 

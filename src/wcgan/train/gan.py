@@ -6,7 +6,7 @@ optimiser. On a GPU, `step` replays a recording of `train_iteration` (graph.py),
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +26,14 @@ from wcgan.runs.config import Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
 from wcgan.train.batches import GanBatches, GanInputs, augment, batches_of, check_shares
+from wcgan.train.custom import AdversarialLoss, Callback, Custom, OwnDiscriminator, OwnGenerator
 from wcgan.train.graph import graphed
 from wcgan.train.journal import Journal
 from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, split_coloring, update, update_average
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
 
 ALONE = Rank()
+PLAIN = Custom()
 Evaluator = Callable[[Sampler], dict[str, Any]]
 
 
@@ -47,6 +49,8 @@ class Players:
     generator_optimizer: Optimizer
     discriminator_optimizer: Optimizer
     average: Generator | None = None
+    loss: AdversarialLoss | None = None
+    """None for the one that the config names."""
 
     @property
     def sampled_generator(self) -> Generator:
@@ -66,11 +70,13 @@ class Players:
         }
 
 
-def build_players(config: Config, device: torch.device, channels_last: bool = False, sync: bool = False) -> Players:
+def build_players(
+    config: Config, device: torch.device, channels_last: bool = False, sync: bool = False, custom: Custom = PLAIN
+) -> Players:
     """Both networks from the seed, in training mode; with `sync`, processes share whitening statistics."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
-        generator, discriminator = build_generator(config.generator), build_discriminator(config.discriminator)
+        generator, discriminator = build_networks(config, custom)
     for network in (generator, discriminator):
         place(network, device, channels_last, sync)
     train = config.train
@@ -85,7 +91,17 @@ def build_players(config: Config, device: torch.device, channels_last: bool = Fa
         return AdamW(split_coloring(network, train.coloring_decay), **chosen)
 
     average = copy.deepcopy(generator).requires_grad_(False) if train.ema or train.ema_half_life else None
-    return Players(generator, discriminator, optimizer(generator, False), optimizer(discriminator, True), average)
+    optimizers = optimizer(generator, False), optimizer(discriminator, True)
+    return Players(generator, discriminator, *optimizers, average, custom.loss)
+
+
+def build_networks(config: Config, custom: Custom) -> tuple[Generator, Discriminator]:
+    """Generator and discriminator: your own, or those of the config."""
+    g, d = custom.generator, custom.discriminator
+    return (
+        build_generator(config.generator) if g is None else OwnGenerator(g, config.generator),
+        build_discriminator(config.discriminator) if d is None else OwnDiscriminator(d),
+    )
 
 
 # Their losses
@@ -104,9 +120,9 @@ def generator_loss(fake: Tensor) -> Tensor:
     return -fake.mean()
 
 
-DISCRIMINATOR_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "hinge": hinge_discriminator,
-    "wasserstein": wasserstein_discriminator,
+LOSSES = {
+    "hinge": AdversarialLoss(hinge_discriminator, generator_loss),
+    "wasserstein": AdversarialLoss(wasserstein_discriminator, generator_loss),
 }
 
 
@@ -140,6 +156,7 @@ def train_iteration(
     """
     train, device = config.train, inputs.real.device
     generator, discriminator = players.generator, players.discriminator
+    adversarial = players.loss or LOSSES[train.loss]
     conditional_g = config.generator.conditional
     sees_labels = config.discriminator.head == "projection"
     autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
@@ -160,7 +177,7 @@ def train_iteration(
         with autocast:
             scores = discriminator(torch.cat(shown), torch.cat(shown_labels) if sees_labels else None)  # type: ignore[arg-type]
         on_real, on_fake, *on_shifted = scores.realness.float().split(len(real))
-        loss = losses["loss/discriminator"] = DISCRIMINATOR_LOSSES[train.loss](on_real, on_fake)
+        loss = losses["loss/discriminator"] = adversarial.discriminator(on_real, on_fake)
         if on_shifted:
             losses["loss/consistency"] = (on_real - on_shifted[0]).square().mean()
             loss = loss + train.consistency * losses["loss/consistency"]
@@ -178,7 +195,7 @@ def train_iteration(
     images = augment(images, inputs.view)
     with autocast, frozen(discriminator):
         scores = discriminator(images, inputs.labels if sees_labels else None)
-    loss = losses["loss/generator"] = generator_loss(scores.realness.float())
+    loss = losses["loss/generator"] = adversarial.generator(scores.realness.float())
     if scores.logits is not None and inputs.labels is not None:
         losses["loss/class_generated"] = class_loss(scores.logits, inputs.labels, train.label_smoothing)
         loss = loss + train.class_weight_generator * losses["loss/class_generated"]
@@ -221,7 +238,12 @@ def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None) ->
 
 
 def train(
-    config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None, stop_at: int | None = None
+    config: Config,
+    dataset: Dataset,
+    run: Run,
+    evaluator: Evaluator | None = None,
+    stop_at: int | None = None,
+    custom: Custom = PLAIN,
 ) -> Outcome:
     """Trains from the newest checkpoint of the run, or from the start, to the end, to `stop_at` or to a signal."""
     settings = config.train
@@ -229,11 +251,12 @@ def train(
     sizes = f"train.batch={settings.batch} and train.generator_batch={settings.generator_batch}"
     with loop_on(settings, [run], sizes) as environment:
         hardware, rank = environment.hardware, environment.rank
-        players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
+        players = build_players(config, hardware.device, hardware.channels_last, rank.count > 1, custom)
         batches = batches_of(config, dataset, hardware.device, rank)
         compile_players(players, config, hardware, environment.progress)
         step = make_step(players, batches, config, hardware, environment.progress)
-        return run_tasks([players_to_task(players, config, dataset, run, evaluator)], step, environment, stop_at)
+        task = players_to_task(players, config, dataset, run, evaluator, custom.callbacks)
+        return run_tasks([task], step, environment, stop_at)
 
 
 def make_step(
@@ -269,7 +292,12 @@ def learning_rate(train: TrainConfig, iteration: int, discriminator: bool = Fals
 
 
 def players_to_task(
-    players: Players, config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None
+    players: Players,
+    config: Config,
+    dataset: Dataset,
+    run: Run,
+    evaluator: Evaluator | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Task:
     """What the loop needs of a GAN: what is trained, what is logged, and what is kept as best."""
     settings, sampler = config.train, Sampler(players.sampled_generator, dataset.classes)
@@ -290,6 +318,8 @@ def players_to_task(
         look=look,
         evaluate=None if evaluator is None else lambda: evaluator(sampler),
         best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampled_generator.state_dict().items()}),
+        callbacks=callbacks,
+        sampler=sampler,
     )
 
 

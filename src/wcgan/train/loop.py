@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from wcgan.runs.checkpoint import (
 )
 from wcgan.runs.config import LoopConfig
 from wcgan.runs.folder import Run
+from wcgan.runs.sampler import Sampler
+from wcgan.train.custom import Callback, Training
 from wcgan.train.graph import hardware_for
 from wcgan.train.journal import Best, Journal
 from wcgan.train.learner import Learner, Losses, learner_to_tensors, tensors_to_learner
@@ -71,6 +74,9 @@ class Task:
     """Scores of what is there; all processes share the work."""
     best: Best | None = None
     """What is kept as the best state."""
+    callbacks: Sequence[Callback] = ()
+    sampler: Sampler | None = None
+    """For the callbacks."""
 
     @property
     def settings(self) -> LoopConfig:
@@ -162,7 +168,8 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
     with ExitStack() as ending:
         journals = []
         for task in tasks:
-            journal = Journal(task.run, progress, rank, iteration, hardware_for(task.learner, hardware))
+            training = Training(task.run, task.config, iteration, task.sampler, stop.ask)
+            journal = Journal(training, progress, rank, hardware_for(task.learner, hardware), task.callbacks)
             journals.append(ending.enter_context(closing(journal)))
         healthy = [torch.ones((), dtype=torch.bool, device=hardware.device) for _ in tasks]
         began = time.monotonic()
@@ -191,20 +198,22 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
                         scores = task.evaluate()
                     except Exception:
                         if rank.first:  # training was not at fault: keep it
-                            save(task, iteration, seconds)
+                            journal.checkpoint(iteration, save(task, iteration, seconds))
                         raise
                     if rank.first:
                         journal.scores(iteration, scores, task.best, task.facts(iteration))
                 if rank.first and (saving or stopping):
-                    save(task, iteration, seconds)
+                    journal.checkpoint(iteration, save(task, iteration, seconds))
             progress.advance(iteration)
             if stopping and not last:
                 for journal in journals:
                     journal.event(iteration, "stopped", signal=stop.signal)
-                return Outcome(iteration, stop.signal or int(signal.SIGTERM), rank.first)
+                asked = stop.asked and stop.signal is None
+                return Outcome(iteration, None if asked else stop.signal or int(signal.SIGTERM), rank.first)
         what = "finished" if goal == settings.iterations else "stopped"
         for journal in journals:
             journal.event(iteration, what, seconds=round(seconds, 1))
+    rank.any(False)  # no process returns before the last checkpoint is there
     return Outcome(iteration, first_process=rank.first)
 
 
@@ -268,11 +277,12 @@ def stop_if_diverged(
     raise DivergedError(f"{loss or tensor} is no longer finite at iteration {iteration}{where}; {kept}")
 
 
-def save(task: Task, iteration: int, seconds: float) -> None:
+def save(task: Task, iteration: int, seconds: float) -> Path:
     """Writes a checkpoint, and deletes those that are no longer kept."""
     facts = {**task.facts(iteration), "seconds": seconds}
-    write_checkpoint(task.run.checkpoints, f"{iteration:07d}", learner_to_tensors(task.learner), facts)
+    path = write_checkpoint(task.run.checkpoints, f"{iteration:07d}", learner_to_tensors(task.learner), facts)
     keep_last(task.run.checkpoints, task.settings.keep_checkpoints, iteration)
+    return path
 
 
 @contextmanager

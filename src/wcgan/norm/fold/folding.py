@@ -13,6 +13,7 @@ from wcgan.norm.fold.maps import FoldedMap
 from wcgan.norm.fold.neighbours import absorb_maps
 from wcgan.norm.fold.plain import UntraceableError, model_to_graphs, settle
 from wcgan.norm.labels import out_of_range
+from wcgan.norm.lazy import LazyLayer
 
 
 class OneClass(nn.Module):
@@ -58,9 +59,9 @@ def fold(model: nn.Module, label: int | None = None, neighbours: bool = True) ->
         The copy.
 
     Raises:
-        ValueError: for a layer with `track_running_stats=False`, which has no constants to fold; for a label that is
-            out of range, or given to a model without conditional layers; and if the labels cannot be traced through
-            the model.
+        ValueError: for a layer with `track_running_stats=False`, which has no constants to fold, or a lazy layer that
+            has not seen a batch; for a label that is out of range, or given to a model without conditional layers; and
+            if the labels cannot be traced through the model.
 
     Example:
         >>> import torch, wcgan
@@ -71,6 +72,8 @@ def fold(model: nn.Module, label: int | None = None, neighbours: bool = True) ->
         FoldedMap(8)
     """
     for name, module in model.named_modules():
+        if isinstance(module, LazyLayer):
+            raise ValueError(f"{name or 'the model'} is a lazy layer: run a batch through it first")
         if isinstance(module, WhiteningLayer) and module.whitening != "none" and not module.track_running_stats:
             raise ValueError(f"{name or 'the model'} has no running statistics to fold: track_running_stats is False")
     _check_label(model, label)
