@@ -32,7 +32,7 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def test_a_run_is_scored_every_so_often_against_the_test_split(tmp_path):
+def test_a_run_is_scored_every_so_often_against_the_test_split(digits_at_hand, tmp_path):
     start(configured("digits", "train.seed=9", "train.evaluate_every=2"), tmp_path / "run")
     first, last = evaluations(tmp_path / "run")
     assert (first["iteration"], last["iteration"]) == (2, 3)
@@ -64,7 +64,7 @@ def test_another_split_can_be_the_reference_and_the_figures_say_which(photos, tm
     assert again.scores["protocol"]["reference"] == line["protocol"]["reference"]
 
 
-def test_a_generator_without_classes_gets_no_labels(tmp_path):
+def test_a_generator_without_classes_gets_no_labels(digits_at_hand, tmp_path):
     start(configured("digits", *UNCONDITIONAL), tmp_path / "run")
     (line,) = evaluations(tmp_path / "run")
     assert line["protocol"]["labels"] is None
@@ -147,11 +147,13 @@ def test_too_few_images_to_keep_a_tenth_out_leave_no_folder(photos, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_scores_of_images_without_classes_need_inception(flat, tmp_path):
-    config = configured(flat / "dog", "train.evaluate_every=2", "data.reference=train", *UNCONDITIONAL)
-    with pytest.raises(ValueError, match=r"dog has no classes, and scores of such .* --inception-weights FILE"):
-        start(config, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+def test_images_without_classes_are_trained_on_without_scores_and_that_is_said(tmp_path, capsys):
+    for number, image in enumerate(random_images(24, 3, 8)):
+        save(tmp_path / "plain" / f"{number:02}.png", image)
+    config = configured(tmp_path / "plain", "train.evaluate_every=2", *UNCONDITIONAL)
+    start(config, tmp_path / "run")
+    assert "training without scores: plain has no classes, so scores need the weights" in capsys.readouterr().err
+    assert evaluations(tmp_path / "run") == []
 
 
 def test_the_best_state_is_the_best_among_comparable_scores(flat, tmp_path, monkeypatch):

@@ -33,26 +33,29 @@ InceptionWeights = Annotated[
 Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda or cuda:N.")]
 
 
-class _FlagsWithoutType:
-    """Leaves out the type `<bool>`, which help would show beside options that take no value."""
+class _PlainHelp:
+    """Help without types that tell a reader nothing: `<bool>` beside a flag, `<list[Path]>` beside an argument."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
-            if getattr(param, "is_flag", False):
+            if param.param_type_name == "argument":
+                param.metavar = param.name.upper()
+                param.display_type_rich = lambda ctx: None
+            elif getattr(param, "is_flag", False):
                 param.metavar = ""
         return params
 
 
-class Command(_FlagsWithoutType, TyperCommand):
+class Command(_PlainHelp, TyperCommand):
     """A command."""
 
 
-class Group(_FlagsWithoutType, TyperGroup):
+class Group(_PlainHelp, TyperGroup):
     """Several commands under one name."""
 
 
-app = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
 out, errors = Console(), Console(stderr=True)
 
 
@@ -95,10 +98,10 @@ def split_words(text: str) -> list[str]:
 
 
 def find_source(name: Path | None) -> Path:
-    """The folder of a run, or of the shipped generator of that name; None for the shipped CIFAR-10 generator."""
-    from wcgan.runs.sampler import find_run, shipped
+    """What a generator is loaded from, see `wcgan.load`; None for the shipped CIFAR-10 generator."""
+    from wcgan.runs import pretrained
 
-    return shipped() if name is None else find_run(name)
+    return pretrained.shipped() if name is None else pretrained.find_source(name)
 
 
 def _print_version(wanted: bool) -> None:

@@ -31,7 +31,8 @@ def evaluate(
         str, typer.Argument(help="Run, checkpoint, shipped generator, folder of images, or dataset:split.")
     ],
     reference: Annotated[
-        str | None, typer.Option(help="Real images: dataset:split, or a folder.", show_default="the run's data")
+        str | None,
+        typer.Option("--data", help="Real images: dataset:split, or a folder.", show_default="the run's data"),
     ] = None,
     protocol: Annotated[
         str | None,
@@ -48,7 +49,7 @@ def evaluate(
     ] = "inception",
     weights: InceptionWeights = None,
     images: Annotated[
-        int | None, typer.Option(help="Number of images to score.", show_default="the protocol's")
+        int | None, typer.Option("-n", "--images", help="Number of images to score.", show_default="the protocol's")
     ] = None,
     kid_subset_size: Annotated[int, typer.Option(help="Number of images in a subset for KID.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed for labels, noise and KID's subsets.")] = 0,
@@ -212,10 +213,10 @@ def study_create(
     a: Annotated[Path, typer.Argument(help="Run, shipped generator, or folder with a sub-folder per class.")],
     b: Annotated[Path, typer.Argument(help="The other one; the report gives the preference for it.")],
     folder: Annotated[Path, typer.Option("--out", help="New folder for the study.")],
-    classes: Annotated[
-        int | None, typer.Option(help="Number of classes, one pair each.", show_default="50, or all if fewer")
+    pairs: Annotated[
+        int | None, typer.Option(help="Number of pairs, each of its own class.", show_default="50, or all classes")
     ] = None,
-    images: Annotated[int, typer.Option(help="Number of images in a set.")] = 16,
+    images: Annotated[int, typer.Option("-n", "--images", help="Number of images in a set.")] = 16,
     checks: Annotated[int, typer.Option(help="Number of attention checks; at least 2.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed: the same seed draws the same classes and images.")] = 0,
     resolution: Annotated[int | None, typer.Option(help="Crop and resize all images to this side.")] = None,
@@ -232,7 +233,7 @@ def study_create(
         find_source(a),
         find_source(b),
         folder,
-        classes,
+        pairs,
         images,
         checks,
         seed,

@@ -30,7 +30,8 @@ from wcgan.evaluate.score import evaluate_generator, evaluate_images
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import Sampler, load_generator, shipped, shipped_generators
+from wcgan.runs.pretrained import shipped, shipped_generators
+from wcgan.runs.sampler import Sampler, load_generator
 
 FEATURES = ("inception", "classifier")
 Evaluator = Callable[[Sampler], dict[str, Any]]
@@ -177,20 +178,20 @@ def _check_data(run: Run, own: Config, found: Checkpoint) -> None:
     """
     if own.data.name not in data.names() and not Path(own.data.name).is_dir():
         raise ValueError(
-            f"the images of {run.folder} are no longer in {own.data.name}: --reference FOLDER says where they are now"
+            f"the images of {run.folder} are no longer in {own.data.name}: --data FOLDER says where they are now"
         )
     before = found.facts.get("config", {}).get("data", {})
     moved = isinstance(before, dict) and before.get("name", own.data.name) != own.data.name
     if moved and load_training_images(own.data).fingerprint != found.facts.get("data"):
         raise CheckpointError(
             f"the images in {own.data.name}, which config.yaml names, are not those that {found.path.name} was "
-            f"trained on: put {before['name']} back, or compare with other images by --reference"
+            f"trained on: put {before['name']} back, or compare with other images by --data"
         )
 
 
 def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
     if config.reference is None:
-        raise ValueError(f"what should {target} be compared with? Give --reference name:split or --reference FOLDER")
+        raise ValueError(f"what should {target} be compared with? Give --data name:split or --data FOLDER")
     protocol, device = find_protocol(config.protocol or "all"), str(find_device(config.device))
     size = (config.resolution, config.channels)
     images = load_image_set(target, "test", None, *size, progress, config.strict)
@@ -297,16 +298,11 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     if lacks is None and not wants_inception and training.labels is None:
         lacks = "labels"
     if lacks is not None:
-        if settings.evaluate_with != "auto":
-            raise ValueError(
-                f"train.evaluate_with={settings.evaluate_with} needs {lacks} and {training.name} has none: use auto"
-            )
-        if settings.evaluate_every and chosen.name not in data.names():
-            raise ValueError(
-                f"{training.name} has no classes, and scores of such images need the weights of the Inception network: "
-                f"give them with --inception-weights FILE, or leave out --evaluate-every"
-            )
-        return None
+        if settings.evaluate_with == "auto":
+            return None
+        raise ValueError(
+            f"train.evaluate_with={settings.evaluate_with} needs {lacks} and {training.name} has none: use auto"
+        )
     device = str(find_device(settings.device))
     reference = load_real_images(chosen, "test", config.generator.resolution, config.generator.channels)
     plan = protocol_to_plan(default_protocol(chosen.name), len(reference), images=settings.evaluate_images)

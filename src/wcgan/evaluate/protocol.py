@@ -111,7 +111,7 @@ def protocol_to_plan(
     if reference < max(2, real):
         raise ValueError(
             f"the protocol {protocol.name!r} needs {max(2, real):,} real images and there are {reference:,}: name "
-            "another --reference, leave out --protocol for one that fits, or give --images N to use those that exist"
+            "others with --data, leave out --protocol for one that fits, or give --images N to use those that exist"
         )
     needed = max(2, plan.images(metrics))
     if generated is not None and generated < needed:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
 from wcgan.paper.classifier_presets import CLASSIFIERS, classifier_to_name, dataset_to_classifier
 from wcgan.paper.printed import ARCHITECTURES
+from wcgan.paper.recipe import BEST, MANY_CLASSES, best_folder
 from wcgan.paper.tables import ALIASES, TABLES, canonical_name
 from wcgan.runs.config import ClassifyConfig, Config, DataConfig, TrainConfig, change, read_config
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import find_run
+from wcgan.runs.pretrained import find_source
 
 DEFAULT = "digits/cWC"
 
@@ -74,7 +76,7 @@ def folder(resolution: int = 32, classes: int | None = 2) -> Config:
 
     Args:
         resolution: side of the images.
-        classes: with two or more the networks are conditional; many share a dictionary of colorings.
+        classes: with two or more the networks are conditional; more than 30 share a dictionary of colorings.
     """
     from wcgan.train.start import blocks_for
 
@@ -113,8 +115,12 @@ def folder(resolution: int = 32, classes: int | None = 2) -> Config:
     return as_the_authors(config)
 
 
-MANY_CLASSES, SIDES = 100, (32, 64, 128)
-BY_DATA: dict[str, Callable[[int, int | None], Config]] = {"folder": folder}
+SIDES = (32, 64, 128)
+BY_DATA: dict[str, Callable[[int, int | None], Config]] = {
+    "folder": folder,
+    "folder/best": best_folder,
+    "folder/best BN": partial(best_folder, whitened=False),
+}
 """Presets for anyone's pictures, given their resolution and number of classes."""
 
 
@@ -222,6 +228,7 @@ _ROWS = (*(row.preset for table in _GANS for row in table.rows), *ARCHITECTURES,
 PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
     **{name: (lambda name=name: row_to_config(name)) for name in map(canonical_name, _ROWS)},  # type: ignore[misc]
+    **BEST,
     **BY_DATA,  # type: ignore[dict-item]
     "digits/WzcaC-decomposition": lambda: through_decomposition(digits("WzcaC")),
     "cifar10/WzcaC-decomposition": lambda: through_decomposition(row_to_config("cifar10/WzcaC")),
@@ -341,7 +348,7 @@ def find_config(
     if file is not None:
         return change(read_config(file), data, strict, settings)
     if name is None and origin is not None:
-        config = Run(find_run(Path(origin))).config()
+        config = Run(find_source(origin)).config()
         if data is not None:  # other pictures, at the resolution of the networks; scores are asked for anew
             chosen = DataConfig(data, resolution=config.generator.resolution)
             config = replace(config, data=chosen, train=replace(config.train, evaluate_every=0))

@@ -23,8 +23,10 @@ from wcgan.nets import build_discriminator, build_generator
 from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest, section
 from wcgan.runs.config import CHANGEABLE, Config, DataConfig, change, write_config
 from wcgan.runs.folder import Run, is_begun, new_run, refuse_changes
-from wcgan.runs.sampler import find_run
-from wcgan.train.gan import Players, build_players, check_shares, players_to_task, train
+from wcgan.runs.pretrained import find_source
+from wcgan.train.batches import check_shares
+from wcgan.train.custom import Custom
+from wcgan.train.gan import PLAIN, Players, build_players, players_to_task, train
 from wcgan.train.loop import Outcome, check_images, check_stop_at, save
 
 
@@ -36,6 +38,8 @@ def start(
     accept_config: bool = False,
     origin: str | Path | None = None,
     inception_weights: Path | None = None,
+    dataset: Dataset | None = None,
+    custom: Custom = PLAIN,
 ) -> Outcome:
     """Trains a new run, or with `resume` the one in the folder, if there is one.
 
@@ -47,21 +51,30 @@ def start(
         accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
         origin: a run, or the name of a shipped generator, whose weights a new run starts with.
         inception_weights: a file; None for the one in `WCGAN_INCEPTION_WEIGHTS`, if any.
+        dataset: images in memory; None for those that the config names.
+        custom: your own networks, loss and callbacks.
     """
     check_stop_at(stop_at)
     find_hardware(config.train)  # a GPU that is not there is reported before anything is read or written
     run = Run(folder)
     own = run.config() if resume and (folder / "config.yaml").is_file() else None
+    in_memory = dataset is not None
     if own is not None:  # these two are decided once, when a run begins
         held_out = config.data.held_out or own.data.held_out
         config = replace(config, data=replace(config.data, held_out=held_out), origin=own.origin)
-        dataset = load_data_of(run, config)
+        if dataset is None:
+            check_place(run, config.data.name)
     else:
-        config = with_held_out(replace(config, origin=None if origin is None else origin_to_name(origin)))
-        dataset = load_data(config)
+        config = replace(config, origin=None if origin is None else origin_to_name(origin))
+        config = config if in_memory else with_held_out(config)
+    dataset = load_data(config) if dataset is None else dataset
+    if own is not None:
+        check_images(read_newest(run.checkpoints), dataset, run)
     config = fit_config(config, dataset)
+    if not in_memory:
+        config = replace(config, data=absolute_paths(config.data))
     check_shares(config, Rank(count=process_count()))
-    evaluator = evaluator_for(config, dataset, inception_weights)
+    evaluator = None if in_memory else evaluator_for(config, dataset, inception_weights)
     if is_first_process():  # the others take the folder as it will be: the first may still be writing to it
         if resume and is_begun(folder):
             continue_run(run, run.config(), config, accept_config)
@@ -69,11 +82,9 @@ def start(
             start_from(str(origin), config, dataset, folder)
         else:
             new_run(folder, config)
-        if config.train.evaluate_every and not config.data.held_out and lacks_test_split(config.data):
-            announce(f"no image of {dataset.name} was kept out of training: scores compare with the training images")
-        elif config.data.held_out and own is None:
-            announce(f"every tenth image of {dataset.name} is kept out of training, to score against")
-    return train(config, dataset, run, evaluator, stop_at)
+        if not in_memory:
+            announce_scores(config, dataset, evaluator is not None, own is None)
+    return train(config, dataset, run, evaluator, stop_at, custom)
 
 
 def go_on(
@@ -129,18 +140,6 @@ def continue_run(run: Run, own: Any, config: Any, accept_config: bool = False) -
     announce(f"{run.folder}: {'; '.join(said)}")
 
 
-def load_data_of(run: Run, config: Config) -> Dataset:
-    """The training images of a run that is resumed.
-
-    Raises:
-        ValueError: if they are not where the config says, or are not those that the run was trained on.
-    """
-    check_place(run, config.data.name)
-    dataset = load_data(config)
-    check_images(read_newest(run.checkpoints), dataset, run)
-    return dataset
-
-
 def check_place(run: Run, name: str) -> None:
     """Raises a ValueError for a folder of images that is no longer there."""
     if name not in data.names() and not Path(name).is_dir():
@@ -166,7 +165,7 @@ _ESTIMATES = ("._u", "._v")  # of spectral normalisation, which finds them again
 
 def start_from(origin: str, config: Config, dataset: Dataset, folder: Path) -> None:
     """Begins a run whose checkpoint of iteration 0 has the weights of another, and says what was not taken over."""
-    source, found = path_to_checkpoint(find_run(Path(origin)), "last")
+    source, found = path_to_checkpoint(find_source(origin), "last")
     players = build_players(config, torch.device("cpu"))
     said = take_over(players, found, dataset.classes)
     run = new_run(folder, config)
@@ -245,6 +244,18 @@ def lacks_test_split(chosen: DataConfig) -> bool:
     return chosen.name not in data.names() and chosen.reference is None and "test" not in data.splits(chosen.name)
 
 
+def announce_scores(config: Config, dataset: Dataset, scored: bool, new: bool) -> None:
+    """Says which images a run on a folder without a test split is scored against, if that is not plain."""
+    every, held_out = config.train.evaluate_every, config.data.held_out
+    if every and not scored and config.data.name not in data.names():
+        why = f"{dataset.name} has no classes, so scores need the weights of Inception: --inception-weights FILE"
+        announce(f"training without scores: {why}")
+    elif held_out and new:
+        announce(f"every tenth image of {dataset.name} is kept out of training, to score against")
+    elif every and not held_out and lacks_test_split(config.data):
+        announce(f"no image of {dataset.name} was kept out of training: scores compare with the training images")
+
+
 def with_held_out(config: Config) -> Config:
     """The config of a new run: images are held out if it is to be scored during training and there is no test split."""
     chosen = config.data
@@ -291,7 +302,7 @@ def blocks_for(resolution: int) -> tuple[int, int]:
 
 
 def fit_config(config: Config, dataset: Dataset) -> Config:
-    """The config with the networks' sizes taken from the data, and with absolute paths."""
+    """The config with the networks' sizes taken from the data."""
     _, channels, height, width = dataset.images.shape
     if height != width:
         raise ValueError(f"the images are {height}x{width}; square ones are needed: --resolution SIZE crops them")
@@ -314,4 +325,4 @@ def fit_config(config: Config, dataset: Dataset) -> Config:
             d = replace(d, resolution=height, downsample=halvings)
     g = replace(g, channels=channels, classes=classes)
     d = replace(d, channels=channels, classes=classes, resolution=height)
-    return replace(config, data=absolute_paths(config.data), generator=g, discriminator=d)
+    return replace(config, generator=g, discriminator=d)

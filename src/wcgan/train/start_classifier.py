@@ -15,11 +15,10 @@ from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.data import Dataset
 from wcgan.evaluate.image_sets import absolute_paths, hold_out
 from wcgan.nets import ResidualClassifier, build_classifier
-from wcgan.nets.classifier import SMALLEST_SIDE
+from wcgan.nets.classifier import SMALLEST_SIDE, Pixels
 from wcgan.runs.checkpoint import check_config, find_checkpoint, iteration_of, read_newest, tensors_to_network
 from wcgan.runs.config import ClassifyConfig, change
 from wcgan.runs.folder import Run, is_begun, new_run
-from wcgan.train.batches import Pixels
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_images, check_stop_at
 from wcgan.train.start import check_place, continue_run
