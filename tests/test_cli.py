@@ -194,8 +194,9 @@ def test_runs_are_compared_on_one_page(command, trained, place):
 
 
 @pytest.fixture
-def digits_run(place):
+def digits_run(place, digits_cache, monkeypatch):
     """A run of two iterations on the digits."""
+    monkeypatch.setenv("WCGAN_CACHE", str(digits_cache))
     from wcgan.paper.presets import configure
     from wcgan.train.start import start
 

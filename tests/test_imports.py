@@ -15,9 +15,12 @@ ORDER = [
     *("kernels", "functional", "norm", "nets", "core", "data", "runs"),
     *("evaluate", "train", "paper", "report", "reproduce", "export", "web", "cli", "__main__"),
 ]
-# The door from the layers to what comes after them, opened when `wcgan.load` or `wcgan.models` is called.
-DOOR = {f"wcgan.runs.sampler{name}" for name in ("", ".Sampler", ".load_generator")} | {
-    f"wcgan.runs.pretrained{name}" for name in ("", ".Model", ".shipped_models")
+# The doors from the layers to what comes after them, opened when `wcgan.load`, `wcgan.models` or `wcgan.fit` is called.
+DOOR = {
+    *(f"wcgan.runs.sampler{name}" for name in ("", ".Sampler", ".load_generator")),
+    *(f"wcgan.runs.pretrained{name}" for name in ("", ".Model", ".shipped_models")),
+    *("wcgan.core.config", "wcgan.core.config.override", "wcgan.data", "wcgan.data.Dataset", "wcgan.paper"),
+    *("wcgan.report", "wcgan.runs.config", "wcgan.runs.config.Config", "wcgan.train", "wcgan.train.Callback"),
 }
 LAYERS = ("functional", "kernels", "norm")
 FILES = sorted(ROOT.rglob("*.py"))

@@ -137,7 +137,7 @@ def refused_by_both(channels, **options):
     [
         ({"whitening": "pca"}, "'pca'", ["cholesky", "zca", "newton", "standardize", "none"]),
         ({"coloring": "low-rank"}, "'low-rank'", ["full", "diagonal"]),
-        ({"init": "orthogonal"}, "'orthogonal'", ["glorot", "identity"]),
+        ({"init": "uniform"}, "'uniform'", ["glorot", "orthogonal", "identity"]),
         ({"groups": 3}, "got 3", ["divisor of the 4 channels"]),
         ({"groups": 0}, "got 0", ["positive divisor"]),
         ({"groups": -2}, "got -2", ["positive divisor"]),

@@ -11,6 +11,7 @@ from wcgan.norm import VARIANTS, Variant
 from wcgan.norm._base import WhiteningLayer
 from wcgan.paper.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
 from wcgan.paper.printed import ARCHITECTURES
+from wcgan.paper.recipe import BEST
 from wcgan.paper.tables import ALIASES, all_names
 from wcgan.runs.config import Config
 from wcgan.runs.folder import new_run, resumed_run
@@ -138,7 +139,7 @@ def test_wide_is_cwc_with_the_published_frameworks_ratio_of_filters(data):
 
 
 def test_there_is_a_protocol_for_every_row():
-    assert set(PRESETS) == set(TRAINING) | set(DIGITS) | set(DECOMPOSITION)
+    assert set(PRESETS) == set(TRAINING) | set(DIGITS) | set(DECOMPOSITION) | set(BEST)
 
 
 @pytest.mark.parametrize("name", DECOMPOSITION)

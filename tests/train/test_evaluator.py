@@ -30,7 +30,7 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def test_a_run_is_scored_every_so_often_against_the_test_split(tmp_path):
+def test_a_run_is_scored_every_so_often_against_the_test_split(digits_at_hand, tmp_path):
     start(configured("digits", "train.seed=9", "train.evaluate_every=2"), tmp_path / "run")
     first, last = evaluations(tmp_path / "run")
     assert (first["iteration"], last["iteration"]) == (2, 3)
@@ -62,7 +62,7 @@ def test_another_split_can_be_the_reference_and_the_figures_say_which(photos, tm
     assert again.scores["protocol"]["reference"] == line["protocol"]["reference"]
 
 
-def test_a_generator_without_classes_gets_no_labels(tmp_path):
+def test_a_generator_without_classes_gets_no_labels(digits_at_hand, tmp_path):
     start(configured("digits", *UNCONDITIONAL), tmp_path / "run")
     (line,) = evaluations(tmp_path / "run")
     assert line["protocol"]["labels"] is None

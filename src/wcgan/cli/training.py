@@ -105,6 +105,43 @@ def classify(
         say(runs_to_error(read_runs(runs)))
 
 
+@app.command(cls=Command, rich_help_panel=TRAIN)
+def tune(
+    preset: Annotated[str, typer.Argument(help="What to train: a name from `wcgan presets`.")],
+    search: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SETTING=RANGE", help="What to search: train.beta2=0.9..0.999 or a [list]. Repeatable."),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Number of trials.")] = 20,
+    rungs: Annotated[int, typer.Option(help="Evaluations of a trial; after each it may be stopped early.")] = 4,
+    data: Annotated[str | None, typer.Option(help="Dataset name, or a folder of images.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder.", show_default="runs/PRESET-tune")] = None,
+    settings: Settings = None,
+    resume: Resume = False,
+) -> None:
+    """Search a few settings of a preset by FID. Trials that fall behind are stopped early."""
+    from wcgan.paper import presets
+    from wcgan.reproduce import tune as tuning
+
+    folder = folder or Path("runs") / f"{presets.preset_to_folder(preset)}-tune"
+    found, stopped_by = tuning.tune(
+        lambda chosen: presets.configure(preset, data, settings=[*(settings or []), *chosen]),
+        [tuning.text_to_search(text) for text in search or ()],
+        folder,
+        trials,
+        rungs,
+        resume,
+        say,
+    )
+    if stopped_by is not None:
+        say("interrupted; continue with the same command and --resume")
+        raise typer.Exit(128 + stopped_by)
+    for trial in found:
+        say(tuning.trial_to_line(trial))
+    if (command := tuning.trials_to_command(preset, found)) is not None:
+        say(f"best: {command}")
+
+
 def _report_wanted(command: str, outcome: "Outcome", planned: int, folder: Path) -> bool:
     """Prints how a training ended -> whether to write a report. Exits with 128 + N after signal N."""
     finished = outcome.iteration >= planned

@@ -179,14 +179,19 @@ def _lost_process(error: RuntimeError, patience: timedelta) -> str | None:
 
 
 class StopRequest:
-    """Remembers the signal that asked for an end, if any."""
+    """Remembers the signal that asked for an end, if any, and whether the program itself did."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.asked = False
+
+    def ask(self) -> None:
+        """Asks for an end without a signal."""
+        self.asked = True
 
     def requested(self, rank: Rank) -> bool:
         """Whether to stop now: all processes, or none."""
-        return rank.any(self.signal is not None)
+        return rank.any(self.signal is not None or self.asked)
 
 
 @contextmanager

@@ -240,6 +240,11 @@ def tensors_to_network(found: Checkpoint, name: str, network: nn.Module) -> None
         CheckpointError: if they do not fit.
     """
     tensors = section(found.tensors, name)
+    if tensors and all(key.startswith("network.") for key in tensors) and not hasattr(network, "network"):
+        raise CheckpointError(
+            f"{found.path} has a network of your own, which config.yaml does not describe: load it with "
+            f"wcgan.train.load_own_generator, or go on with wcgan.fit"
+        )
     try:
         for key, own in network.state_dict().items():
             if key in tensors and tensors[key].is_floating_point() != own.is_floating_point():

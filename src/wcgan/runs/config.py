@@ -25,6 +25,8 @@ class DataConfig:
     """Side of the square images; None for the data set's own."""
     strict: bool = False
     """Whether a broken image is fatal instead of skipped."""
+    flip: bool = False
+    """Whether half of the real images are mirrored; for GANs, since a classifier has `train.flip`."""
     reference: str | None = None
     """The split that scores are taken against; None for the authors', which is test for most data sets."""
 
@@ -71,8 +73,11 @@ class TrainConfig(LoopConfig):
     """How the two networks of a GAN are trained. An iteration is one update of the generator.
 
     `batch` counts real images, and as many generated ones, in an update of the discriminator. `learning_rate` is that
-    of Adam, for both networks.
+    of Adam, for both networks unless the discriminator has its own.
     """
+
+    learning_rate_discriminator: float | None = None
+    """The highest of the discriminator's schedule; None for `learning_rate`."""
 
     loss: Literal["hinge", "wasserstein"] = "hinge"
     """Hinge goes with spectral normalisation, Wasserstein with a gradient penalty."""
@@ -98,8 +103,23 @@ class TrainConfig(LoopConfig):
     """Weight of ACGAN's cross-entropy on real images."""
     class_weight_generator: float = 0.1
     """Weight of ACGAN's cross-entropy on generated images."""
+    label_smoothing: float = 0.0
+    """Probability that ACGAN's cross-entropy spreads over all classes."""
+    augment: tuple[Literal["color", "translation", "cutout"], ...] = ()
+    """Differentiable augmentation (DiffAugment) of all that the discriminator sees; empty for none."""
+    consistency: float = 0.0
+    """Weight of consistency regularisation: the squared difference of D's scores for a real image and for the same
+    image shifted and mirrored at random; 10 as published, 0 for none."""
+    coloring_decay: float = 0.0
+    """Decoupled weight decay of the coloring matrices of the generator, times the learning rate."""
     ema: float = 0.0
-    """Decay of an exponential moving average of the generator; 0 for none."""
+    """Decay per iteration of an exponential moving average of the generator; 0 for none, or for `ema_half_life`."""
+    ema_half_life: int = 0
+    """Real images after which a state of the generator has half its weight in the average; 0 for none, or for `ema`."""
+    ema_start: int = 0
+    """Real images until which the average is a copy of the generator."""
+    ema_statistics: Literal["averaged", "recomputed"] = "averaged"
+    """Running statistics of the average: averaged like its weights, or its own, from one batch per iteration."""
     sample_every: int = 500
     """Iterations between grids of samples; 0 for none."""
     conditioning_every: int = 0
@@ -108,6 +128,11 @@ class TrainConfig(LoopConfig):
     """Generated images in an evaluation."""
     evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
     """What looks at them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
+
+    @property
+    def images(self) -> int:
+        """Real images in an iteration."""
+        return self.critic_steps * self.batch
 
 
 @dataclass(frozen=True)
@@ -153,8 +178,17 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 2, "generator_batch")
     at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
-    at_least(train, 0, "class_weight_discriminator", "class_weight_generator")
-    in_unit_interval(train, "beta1", "beta2", "ema")
+    at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "coloring_decay")
+    at_least(train, 0, "ema_half_life", "ema_start")
+    in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
+    if train.learning_rate_discriminator is not None:
+        at_least(train, 0, "learning_rate_discriminator")
+    if train.ema and train.ema_half_life:
+        raise ValueError(
+            f"train.ema={train.ema} and train.ema_half_life={train.ema_half_life} both set the decay: set one to 0"
+        )
+    if len(set(train.augment)) < len(train.augment):
+        raise ValueError(f"train.augment must name each augmentation once, got {list(train.augment)}")
     if train.schedule_end is not None and train.schedule == "constant":
         raise ValueError("train.schedule_end needs train.schedule=linear: a constant rate has no end")
     for name in ("schedule_end", "drop_at"):
@@ -235,6 +269,10 @@ class ClassifyConfig:
     train: ClassifyTrainConfig = field(default_factory=ClassifyTrainConfig)
     preset: str | None = None
     """Name of the preset it began as."""
+
+    def __post_init__(self) -> None:
+        if self.data.flip:
+            raise ValueError("data.flip is for GANs: set train.flip for a classifier")
 
 
 # Files

@@ -24,12 +24,20 @@ from wcgan.runs.checkpoint import check_config, read_newest
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run, is_begun, new_run, resumed_run
 from wcgan.runs.sampler import Sampler
-from wcgan.train.gan import Evaluator, check_shares, train
+from wcgan.train.batches import check_shares
+from wcgan.train.custom import Custom
+from wcgan.train.gan import PLAIN, Evaluator, train
 from wcgan.train.loop import Outcome, check_stop_at
 
 
 def start(
-    config: Config, folder: Path, resume: bool = False, stop_at: int | None = None, accept_config: bool = False
+    config: Config,
+    folder: Path,
+    resume: bool = False,
+    stop_at: int | None = None,
+    accept_config: bool = False,
+    dataset: Dataset | None = None,
+    custom: Custom = PLAIN,
 ) -> Outcome:
     """Trains a new run, or with `resume` the one in the folder, if there is one.
 
@@ -39,13 +47,16 @@ def start(
         resume: whether to go on with a run that is there.
         stop_at: an iteration to end at before the last.
         accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
+        dataset: images in memory; None for those that the config names.
+        custom: your own networks, loss and callbacks.
     """
     check_stop_at(stop_at)
     find_hardware(config.train)  # a GPU that is not there is reported before anything is read or written
-    dataset = load_data(config)
+    in_memory = dataset is not None
+    dataset = load_data(config) if dataset is None else dataset
     config = fit_config(config, dataset)
     check_shares(config, Rank(count=process_count()))
-    evaluator = evaluator_for(config, dataset)
+    evaluator = None if in_memory else evaluator_for(config, dataset)
     run = Run(folder)
     if is_first_process():  # the others take the folder as it will be: the first may still be writing to it
         if resume and is_begun(folder):
@@ -53,7 +64,7 @@ def start(
             check_checkpoint_config(run, config, accept_config)
         else:
             run = new_run(folder, config)
-    return train(config, dataset, run, evaluator, stop_at)
+    return train(config, dataset, run, evaluator, stop_at, custom)
 
 
 def go_on(folder: Path, stop_at: int | None = None, accept_config: bool = False) -> Outcome:

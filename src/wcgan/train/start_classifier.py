@@ -14,11 +14,10 @@ from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
-from wcgan.nets.classifier import SMALLEST_SIDE
+from wcgan.nets.classifier import SMALLEST_SIDE, Pixels
 from wcgan.runs.checkpoint import check_config, find_checkpoint, iteration_of, read_newest, tensors_to_network
 from wcgan.runs.config import ClassifyConfig
 from wcgan.runs.folder import Run, is_begun, new_run, resumed_run
-from wcgan.train.batches import Pixels
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_stop_at
 from wcgan.train.start import check_checkpoint_config
