@@ -53,7 +53,7 @@ def _map_backward(ctx, grad):
     x, matrix, mean, offset, index = ctx.saved_tensors
     products, sums = cross_batches(grad, x, mean, index, *matrix.shape[:3])
     grad_x = map_batch(grad, matrix.mT, None, torch.zeros_like(offset), index)
-    grad_mean = None if mean is None else -transposed_times(matrix, sums).sum(0)
+    grad_mean = None if mean is None else -transposed_times(matrix, sums)
     return grad_x, products, grad_mean, sums.sum(0, keepdim=True) if offset.shape[0] == 1 else sums, None
 
 
@@ -82,7 +82,7 @@ def _cross_backward(ctx, grad_products, grad_sums):
     z, x, mean, index, sums = ctx.saved_tensors
     grad_z = map_batch(x, grad_products, mean, grad_sums, index)
     grad_x = map_batch(z, grad_products.mT, None, torch.zeros_like(grad_sums), index)
-    grad_mean = None if mean is None else -transposed_times(grad_products, sums).sum(0)
+    grad_mean = None if mean is None else -transposed_times(grad_products, sums)
     return grad_z, grad_x, grad_mean, None, None, None, None
 
 
@@ -90,9 +90,12 @@ register_gradient(cross_batches, _cross_backward, _cross_context)
 
 
 def transposed_times(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """`matrix_k^T v_k` for a map `(K, g, p, p)` and vectors `(K, d)` -> `(K, d)`."""
+    """`sum over k of matrix_k^T v_k` for a map `(K, g, p, p)` and vectors `(K, d)` -> `(d,)`."""
     slots, groups, p, _ = matrix.shape
-    return (matrix.mT @ vectors.reshape(slots, groups, p, 1)).reshape(slots, groups * p)
+    if p == 1:
+        return (matrix.reshape(vectors.shape) * vectors).sum(0)
+    rows = matrix.transpose(0, 1).reshape(groups, slots * p, p)  # the sum over slots is part of the product
+    return (rows.mT @ vectors.reshape(slots, groups, p).transpose(0, 1).reshape(groups, slots * p, 1)).flatten()
 
 
 @register("all_reduce", fake=lambda values, process_group: torch.empty_like(values))

@@ -137,24 +137,34 @@ def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
     if p == 1:
         return (color * whitening.reshape(groups)).unsqueeze(1)
     if groups == 1:
-        return color.unsqueeze(1) @ whitening
+        return (color @ whitening[0]).unsqueeze(1)
     slots, d = color.shape[:2]
     blocks = color.reshape(slots, d, groups, p).transpose(1, 2) @ whitening  # (K, g, d, p)
     return blocks.transpose(1, 2).reshape(slots, 1, d, d)
 
 
-def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, the latter summed over the K slots."""
+def compose_pull_back(
+    color: Tensor | None, whitening: Tensor, grad: Tensor, through: bool = False
+) -> tuple[Tensor | None, Tensor]:
+    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, the latter summed over the K slots.
+
+    If `through`, the second is `Wbar W^T = C^T Cbar`, which is what the gradient of a Cholesky factor needs.
+    """
     groups, p, _ = whitening.shape
+    if color is not None and color.dim() == 3:
+        grad = grad.squeeze(1)  # (K, d, d)
+        if p == 1:
+            grad_color = grad * whitening.reshape(groups)
+            return grad_color, ((grad_color if through else grad) * color).sum((0, 1)).reshape(groups, 1, 1)
+        rows = color.shape[0] * color.shape[1]
+        left = color.reshape(rows, groups, p).transpose(0, 1)  # (g, K d, p)
+        right = grad.reshape(rows, groups, p).transpose(0, 1)
+        product = right @ whitening.mT
+        grad_color = product.transpose(0, 1).reshape(color.shape)
+        return grad_color, left.mT @ (product if through else right)
     if color is None:
-        return None, grad.sum(0)
-    if color.dim() == 2:
-        return (grad * whitening).sum(3).reshape(color.shape), (grad * color.reshape(-1, groups, p, 1)).sum(0)
-    grad = grad.squeeze(1)  # (K, d, d)
-    if p == 1:
-        return grad * whitening.reshape(groups), (grad * color).sum((0, 1)).reshape(groups, 1, 1)
-    rows = color.shape[0] * color.shape[1]
-    left = color.reshape(rows, groups, p).transpose(0, 1)  # (g, K d, p)
-    right = grad.reshape(rows, groups, p).transpose(0, 1)
-    grad_color = (right @ whitening.mT).transpose(0, 1).reshape(color.shape)
-    return grad_color, left.mT @ right
+        grad_color, grad_w = None, grad.sum(0)
+    else:
+        grad_color = (grad * whitening).sum(3).reshape(color.shape)
+        grad_w = (grad * color.reshape(-1, groups, p, 1)).sum(0)
+    return grad_color, grad_w @ whitening.mT if through else grad_w

@@ -183,7 +183,8 @@ def _fake_whiten_color(
     eigen = (new(groups, p), new(groups, p, p)) if whitening in ZCA else (new(0), new(0))
     full = color is not None and color.dim() == 3
     mapping = new(slots, 1, d, d) if full else new(slots, groups, p, p)
-    return torch.empty_like(x), new(d), new(groups, p, p), new(), new(groups, p, p), new(groups), *eigen, mapping
+    count = new() if process_group else new(0)
+    return torch.empty_like(x), new(d), new(groups, p, p), count, new(groups, p, p), new(groups), *eigen, mapping
 
 
 @register("whiten_color", fake=_fake_whiten_color)
@@ -199,12 +200,12 @@ def _whiten_color(
     process_group: str,
     relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    local_count, mean, scatter = _passes.moments_pass(x, groups)
-    count = mean.new_full((), local_count)
+    positions, mean, scatter = _passes.moments_pass(x, groups)
+    count = mean.new_empty(0)  # of all ranks, if there are several
     if process_group:
-        count, mean, scatter = _reduce_moments(count, mean, scatter, process_group)
-    covariance = scatter / (count - 1)
-    sigma = biased_if_standardize(covariance, whitening, count)
+        count, mean, scatter = _reduce_moments(mean.new_full((), positions), mean, scatter, process_group)
+    covariance = scatter / (_positions(x, count) - 1)
+    sigma = biased_if_standardize(covariance, whitening, _positions(x, count))
     w = FACTORISATIONS[whitening].factorise(sigma, eps, iterations)
     mapping = compose(color, w.matrix)
     out = torch.empty_like(x)
@@ -212,6 +213,11 @@ def _whiten_color(
     _passes.map_pass(out, offset, [(x, mapping, mean)], index, relu)
     mapping = mapping.clone() if color is None else mapping  # results of an operator may not share memory
     return out, mean, covariance, count, *w, mapping
+
+
+def _positions(x: Tensor, count: Tensor) -> int | Tensor:
+    """The number of positions that the statistics are of: this batch's, unless there is a `count` of all ranks."""
+    return count if count.numel() else x.numel() // x.shape[1]
 
 
 def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, process_group: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -254,11 +260,13 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
 
     # First pass: Mbar = Zbar (X - mu)^T of each slot, and the sums of Zbar.
     grad_map, grad_shift = cross_batches(grad, x, mean, index, *mapping.shape[:3])
-    grad_color, grad_w = compose_pull_back(color, w.matrix, grad_map)
+    grad_color, grad_w = compose_pull_back(color, w.matrix, grad_map, through=whitening == "cholesky")
     grad_x = None
     if ctx.needs_input_grad[0]:
-        grad_w = grad_w if grad_whitening is None else grad_w + grad_whitening
-        grad_mu = -transposed_times(mapping, grad_shift).sum(0)
+        count = _positions(x, count)
+        if grad_whitening is not None:
+            grad_w = grad_w + (grad_whitening @ w.matrix.mT if whitening == "cholesky" else grad_whitening)
+        grad_mu = -transposed_times(mapping, grad_shift)
         grad_mu = grad_mu if grad_mean is None else grad_mu + grad_mean
         given = [] if grad_covariance is None else [grad_covariance]
         if process_group:  # all ranks share the statistics, so their gradients add up
@@ -266,7 +274,7 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
         sigma = biased_if_standardize(covariance, whitening, count)
         grad_sigma = FACTORISATIONS[whitening].pull_back(sigma, w, grad_w, eps, iterations)
         grad_sigma = sum(given, biased_if_standardize(grad_sigma, whitening, count))
-        curvature = (grad_sigma + grad_sigma.mT) / (count - 1)
+        curvature = (grad_sigma + grad_sigma.mT if given else grad_sigma) * ((1 if given else 2) / (count - 1))
         # Second pass: Xbar = M^T Zbar + 2/(m-1) Sbar (X - mu) + mubar / m.
         grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, grad_mu.unsqueeze(0) / count)
     return grad_x, grad_color, grad_shift if ctx.has_shift else None, *[None] * 7

@@ -139,7 +139,9 @@ def _factorise_backward(ctx, grad, *_):
         return None, None, None, None
     covariance, *saved = ctx.saved_tensors
     whitening, eps, iterations = ctx.options
-    return FACTORISATIONS[whitening].pull_back(covariance, Whitening(*saved), grad, eps, iterations), None, None, None
+    w = Whitening(*saved)
+    grad = grad @ w.matrix.mT if whitening == "cholesky" else grad
+    return FACTORISATIONS[whitening].pull_back(covariance, w, grad, eps, iterations), None, None, None
 
 
 register_gradient(_factorise, _factorise_backward, _factorise_context)
