@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from wcgan.functional._operators import cholesky_for, is_eager, jacobi_for, register, register_gradient, transformed
-from wcgan.functional._transformable import square_root
+from wcgan.functional._primitives import square_root
 
 # A covariance that cannot be factorised is shrunk towards (trace / d) I, or I if the trace is 0, by the first of these
 # amounts that is enough. The last one leaves a multiple of the identity, which can always be factorised.
@@ -66,15 +66,15 @@ def _mean_variance(covariance: Tensor) -> Tensor:
 
 def _shrink_linear(matrix: Tensor, eps: float, retry: Tensor, factor: float = 1.0) -> Tensor:
     """`factor` times the linear part of `shrink`, which is its own adjoint: it carries gradients back through it."""
-    if _never_retried(retry):
+    if first_attempts_succeeded(retry):
         return factor * (1 - eps) * matrix
     delta = retry[..., None, None]
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     return factor * (1 - eps) * ((1 - delta) * matrix + delta * _mean_variance(matrix) * eye)
 
 
-def _never_retried(retry: Tensor) -> bool:
-    """Whether it is known that the first attempt succeeded. On a GPU that would take a host sync."""
+def first_attempts_succeeded(retry: Tensor) -> bool:
+    """Whether it is known that no covariance had to be shrunk further. On a GPU that would take a host sync."""
     return retry.device.type == "cpu" and is_eager((retry,)) and not any(retry.tolist())
 
 

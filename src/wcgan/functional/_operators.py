@@ -4,7 +4,7 @@ A registered operator is opaque to `torch.compile` and `torch.export`: its loops
 no graph break, and its fake function gives the compiler the shapes. Under `vmap` it runs once per element.
 
 Operators support neither forward-mode derivatives (PyTorch would silently take them as zero) nor gradients inside
-`torch.func`. In both cases `transformed()` is True, and callers use the plain operations of `_transformable` instead.
+`torch.func`. In both cases `transformed()` is True, and callers use the plain operations of `_primitives` instead.
 """
 
 import functools

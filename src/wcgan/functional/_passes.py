@@ -29,6 +29,11 @@ def as_positions(x: Tensor) -> Tensor:
     return x.unsqueeze(2) if x.dim() == 2 else x.flatten(2)
 
 
+def is_flat(x: Tensor) -> bool:
+    """Whether `as_positions` is a view."""
+    return x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+
+
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The type of statistics and products: float32, or float64 for a float64 batch."""
     return torch.promote_types(x.dtype, torch.float32)
@@ -50,7 +55,7 @@ def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
     blocks = _blocks(positions, d)
     if blocks == WHOLE:
         mean = positions.mean((0, 2), dtype=compute_dtype(x))
-        features = _features(positions, mean)
+        features = features_of(positions, mean)
         scatter = _product(features.view(groups, p, -1), features.view(groups, p, -1))
         return x.numel() // d, mean, (scatter + scatter.mT).mul_(0.5)
     centre = total = torch.zeros(d, dtype=compute_dtype(x), device=x.device)
@@ -59,7 +64,7 @@ def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
     for block in (_cut(positions, place) for place in blocks):
         if count == 0:
             centre = block.mean((0, 2), dtype=centre.dtype)
-        features = _features(block, centre)  # (d, n l)
+        features = features_of(block, centre)  # (d, n l)
         total = total + features.sum(1)
         grouped = features.view(groups, p, -1)
         scatter += _product(grouped, grouped)
@@ -132,8 +137,8 @@ def cross_pass(
         left, right = _cut(z3, place), _cut(x3, place)
         n, _, size = left.shape
         if slots == 1 and p > 1:
-            features = _features(left, None, dtype)
-            product = _product(features.view(groups, p, -1), _features(right, shift).view(groups, p, -1))
+            features = features_of(left, None, dtype)
+            product = _product(features.view(groups, p, -1), features_of(right, shift).view(groups, p, -1))
             products, sums = _plus(products, product.unsqueeze(0)), _plus(sums, features.sum(1).unsqueeze(0))
             continue
         sample_sums = left.sum(2, dtype=dtype)
@@ -202,7 +207,7 @@ def _channels_innermost(block: Tensor) -> bool:
     return block.shape[2] == 1 or block.stride(1) == 1
 
 
-def _features(block: Tensor, mean: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
+def features_of(block: Tensor, mean: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
     """`(n, d, l)` -> centred `(d, n l)`, stored as `(n l, d)` if the channels are innermost in memory."""
     n, d, size = block.shape
     dtype = dtype if mean is None else mean.dtype
@@ -249,7 +254,7 @@ def _map_features(block: Tensor, offset: Tensor, parts: list[Tensor], terms: lis
     total = offset
     for part, (_, matrix, mean) in zip(parts, terms, strict=True):
         _, groups, p, _ = matrix.shape
-        features, total = _features(part, mean, offset.dtype).view(groups, p, -1), total.view(groups, p, -1)
+        features, total = features_of(part, mean, offset.dtype).view(groups, p, -1), total.view(groups, p, -1)
         product = torch.addcmul if p == 1 else torch.baddbmm
         total = product(total, matrix[0], features)
     block.copy_((total.relu_() if relu else total).view(d, n, size).transpose(0, 1))

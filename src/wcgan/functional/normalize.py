@@ -9,10 +9,10 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from wcgan.functional import _passes, _transformable
+from wcgan.functional import _passes
 from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening
 from wcgan.functional._operators import check_batch, register, register_gradient, transformed
-from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, transposed_times
+from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, plain_map, plain_moments, transposed_times
 from wcgan.functional.affine import compose, compose_pull_back
 from wcgan.functional.whitening import check_whitening, factorise
 
@@ -153,12 +153,12 @@ def _whiten_color_transformable(
         raise NotImplementedError(
             "statistics shared between processes support neither forward-mode derivatives nor vmap: use sync=False"
         )
-    mean, covariance = _transformable.batch_moments(x, groups)
+    mean, covariance = plain_moments(x, groups)
     sigma = biased_if_standardize(covariance, whitening, x.numel() // x.shape[1])
     w = factorise(sigma, whitening, eps, iterations)
     mapping = compose(color, w.matrix)
     offset = mean.new_zeros(mapping.shape[0], x.shape[1]) if shift is None else shift
-    out = _transformable.map_batch(x, mapping, mean, offset, index)
+    out = plain_map(x, mapping, mean, offset, index)
     return out.relu() if relu else out, Statistics(mean, covariance, w.retry)
 
 

@@ -9,10 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
 
+from wcgan.functional._eager import supports, whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS
 from wcgan.functional._operators import check_batch, check_groups, transformed
 from wcgan.functional._primitives import name_to_process_group
 from wcgan.functional.affine import affine, compose
+from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
@@ -109,8 +111,8 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
 
         Args:
             x: a checked batch.
-            color: from `coloring_slots`.
-            shift: from `coloring_slots`.
+            color: from `coloring_slots`, or `(d, d)` or `(d,)` for one that all samples share.
+            shift: from `coloring_slots`, or `(d,)` for one that all samples share.
             index: from `coloring_slots`.
             poison: a scalar added to the output: NaN if a label was out of range, else 0 (see `labels`).
             relu: whether a ReLU follows.
@@ -118,22 +120,27 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if poison is not None and shift is not None:
             shift = shift + poison
         if not self._uses_batch():
-            matrix, offset, mean = self.as_map(color, shift)
+            matrix, offset, mean = self.as_map(*as_slots(color, shift))
             out = affine(x, matrix, offset, index, mean)
             return out.relu() if relu else out
         process_group, parts = self._sync_group(), self.parts if self.training else 1
         if x.numel() == 0 and not process_group:
-            return self._color_empty_batch(x, color, shift, index)
+            return self._color_empty_batch(x, *as_slots(color, shift), index)
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
-        if self._is_batch_norm(color) and not process_group:
+        if parts == 1 and self._is_full_cholesky() and not process_group and supports(x, color, shift, index):
+            out, mean, covariance, retry, succeeded = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
+            if succeeded and self.training and poison is None:
+                self._update_on_cpu(mean, covariance)
+                return out
+            statistics = [Statistics(mean, covariance, retry)]
+        elif self._is_batch_norm(color, shift) and not process_group:
             out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
             out, statistics = whiten_color_parts(
                 x,
-                color,
-                shift,
+                *as_slots(color, shift),
                 index,
                 parts=parts,
                 whitening=self.whitening,
@@ -148,9 +155,14 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 self._update(part, poison)
         return out
 
-    def _is_batch_norm(self, color: Tensor | None) -> bool:
+    def _is_full_cholesky(self) -> bool:
+        return self.whitening == "cholesky" and self.groups == 1 and self.coloring == "full"
+
+    def _is_batch_norm(self, color: Tensor | None, shift: Tensor | None) -> bool:
         """Whether PyTorch's own batch normalisation computes the same result."""
-        diagonal = self.whitening == "standardize" and (color is None or color.dim() == 2)
+        if self.whitening != "standardize":
+            return False
+        diagonal = color is None or shift is None or color.dim() == shift.dim()
         return diagonal and self.eps >= SMALLEST_EPS and not transformed()
 
     def _color_empty_batch(self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> Tensor:
@@ -189,6 +201,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if self.frozen:
             parts.append("frozen=True")
         return ", ".join(parts)
+
+
+def as_slots(color: Tensor | None, shift: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """A coloring that all samples share, as one slot."""
+    if color is None or shift is None or shift.dim() == 2:
+        return color, shift
+    return color.unsqueeze(0), shift.unsqueeze(0)
 
 
 def _group_name(name: str | None) -> str:

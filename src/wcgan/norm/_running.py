@@ -92,7 +92,12 @@ class RunningStatistics(nn.Module):
         # Variances show everything: where a mean or a covariance is not finite, neither is the variance.
         largest = torch.linalg.vector_norm(covariance.diagonal(dim1=-2, dim2=-1), torch.inf)
         if mean.device.type == "cpu" and poison is None and is_eager((mean, self.num_retried)):
-            self._update_on_cpu(mean, covariance, retry, math.isfinite(largest))
+            if not math.isfinite(largest):
+                self.num_nonfinite.add_(1)
+                return
+            if any(retry.tolist()):
+                self.num_retried.add_(1)
+            self._update_on_cpu(mean, covariance)
             return
         good = largest < torch.inf
         if poison is not None:
@@ -107,18 +112,15 @@ class RunningStatistics(nn.Module):
         if self.track_running_stats:
             self._average(mean, covariance, good)
 
-    def _update_on_cpu(self, mean: Tensor, covariance: Tensor, retry: Tensor, good: bool) -> None:
-        """`_update` where values can be read: fewer and shorter operations, the same result."""
-        if not good:
-            self.num_nonfinite.add_(1)
-            return
-        if any(retry.tolist()):
-            self.num_retried.add_(1)
+    def _update_on_cpu(self, mean: Tensor, covariance: Tensor) -> None:
+        """`_average` of a batch that is known to be finite: fewer and shorter operations, the same result."""
         if self.track_running_stats:
-            self.num_batches_tracked.add_(1)
-            step = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
-            self._covariance.lerp_(covariance.to(self.running_mean.dtype), step)
+            running, count = self.running_mean, self.num_batches_tracked.add_(1)
+            step = 1 / int(count) if self.momentum is None else self.momentum
+            if running.dtype != mean.dtype:
+                mean, covariance = mean.to(running.dtype), covariance.to(running.dtype)
+            running.lerp_(mean, step)
+            self._covariance.lerp_(covariance, step)
 
     def _average(self, mean: Tensor, covariance: Tensor, good: Tensor) -> None:
         self.num_batches_tracked.add_(good)
