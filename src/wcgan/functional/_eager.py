@@ -6,6 +6,7 @@ second derivative, or one of several cotangents at once, is that of `whiten_colo
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE, first_attempts_succeeded
 from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
+from wcgan.functional.affine import affine
 from wcgan.functional.normalize import whiten_color
 
 LARGEST_ON_CPU = 2**17  # elements of a batch; larger ones are processed in blocks
@@ -69,6 +71,23 @@ def whiten_color_eagerly(
     return Result(*_WhitenColor.apply(x, color, shift, index, eps, relu))
 
 
+def map_eagerly(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor:
+    """`color w (x - mean) + shift` with constant statistics `w (d, d)` and `mean (d,)`, where `supports_map` says so."""
+    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
+        return _Map.apply(x, color, shift, w, mean, relu)
+    return _map(x, color, shift, w, mean, relu)[0]
+
+
+def supports_map(x: Tensor, color: Tensor | None, shift: Tensor | None, w: Tensor, mean: Tensor) -> bool:
+    """Whether `map_eagerly` takes these arguments: on a CPU, of one type, and one coloring for all samples."""
+    if color is None or shift is None or color.dim() != 2 or shift.dim() != 1 or w.shape[0] != 1:
+        return False
+    known = x.device.type == "cpu" and 0 < x.numel() <= LARGEST_ON_CPU and is_flat(x)
+    constant = not (w.requires_grad or mean.requires_grad)
+    alike = x.dtype == color.dtype == shift.dtype == w.dtype == mean.dtype
+    return known and constant and alike and is_eager((x, color, shift, w, mean))
+
+
 class _WhitenColor(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
@@ -84,10 +103,12 @@ class _WhitenColor(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, *_: None) -> Any:
         if grad is None:
             return (None,) * 6
-        x, color, _, index, out, mean, w, retry, mapping = ctx.saved_tensors
+        x, color, shift, index, out, mean, w, retry, mapping = ctx.saved_tensors
         with without_autocast(grad.device):
             if torch.is_grad_enabled() or not is_eager((grad,)):
-                return (*_derive_again(ctx, grad), None, None, None)
+                d = x.shape[1]
+                again = lambda: whiten_color(x, color.view(-1, d, d), shift.view(-1, d), index, eps=ctx.eps)[0]  # noqa: E731
+                return (*_derive_again(ctx, grad, again, out is not None), None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
             if not is_flat(grad):
@@ -99,14 +120,61 @@ class _WhitenColor(torch.autograd.Function):
             return (*gradients, None, None, None)
 
 
-def _derive_again(ctx: Any, grad: Tensor) -> list[Tensor | None]:
+class _Map(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor:
+        out, mapping = _map(x, color, shift, w, mean, relu)
+        ctx.save_for_backward(x, color, shift, w, mean, mapping, out if relu else None)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, color, shift, w, mean, mapping, out = ctx.saved_tensors
+        with without_autocast(grad.device):
+            if torch.is_grad_enabled() or not is_eager((grad,)):
+                again = lambda: affine(x, (color @ w)[None, None], shift[None], None, mean)  # noqa: E731
+                return (*_derive_again(ctx, grad, again, out is not None), None, None, None)
+            if out is not None:
+                grad = torch.where(out > 0, grad, 0)
+            grad_x = grad_color = grad_shift = None
+            if ctx.needs_input_grad[0]:
+                grad_x = _apply_on_cpu(grad if is_flat(grad) else grad.contiguous(), mapping.mT, None)
+            if ctx.needs_input_grad[1]:
+                z, features = features_of(as_positions(grad)), features_of(as_positions(x), mean)
+                grad_color = torch.mm(torch.mm(z, features.mT), w.mT)
+            if ctx.needs_input_grad[2]:
+                grad_shift = grad.sum([i for i in range(grad.dim()) if i != 1])
+            return grad_x, grad_color, grad_shift, None, None, None
+
+
+def _map(
+    x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool
+) -> tuple[Tensor, Tensor]:
+    mapping = torch.mm(color, w)
+    out = _apply_on_cpu(x, mapping, torch.addmv(shift, mapping, mean, alpha=-1))
+    return out.relu_() if relu else out, mapping
+
+
+def _apply_on_cpu(x: Tensor, matrix: Tensor, offset: Tensor | None) -> Tensor:
+    """`matrix x + offset`, a tensor like `x`."""
+    positions = as_positions(x)
+    n, d, _ = positions.shape
+    if positions.stride(1) == 1:
+        rows = positions.transpose(1, 2).reshape(-1, d)
+        out = torch.mm(rows, matrix.mT) if offset is None else torch.addmm(offset, rows, matrix.mT)
+        return out.view(n, *x.shape[2:], d).movedim(-1, 1)
+    if offset is None:
+        return torch.bmm(matrix.expand(n, d, d), positions).view(x.shape)
+    return torch.baddbmm(offset.view(1, d, 1), matrix.expand(n, d, d), positions).view(x.shape)
+
+
+def _derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: bool) -> list[Tensor | None]:
     """The gradients as differentiable functions of everything, from another forward pass."""
-    x, color, shift, index, out, *_ = ctx.saved_tensors
-    needed = [t for t, wanted in zip((x, color, shift), ctx.needs_input_grad, strict=False) if wanted]
+    needed = [t for t, wanted in zip(ctx.saved_tensors[:3], ctx.needs_input_grad, strict=False) if wanted]
     with torch.enable_grad():
-        d = x.shape[1]
-        again, _ = whiten_color(x, color.view(-1, d, d), shift.view(-1, d), index, eps=ctx.eps, relu=out is not None)
-    gradients = iter(torch.autograd.grad(again, needed, grad, create_graph=torch.is_grad_enabled()))
+        out = forward()
+        out = out.relu() if relu else out
+    gradients = iter(torch.autograd.grad(out, needed, grad, create_graph=torch.is_grad_enabled()))
     return [next(gradients) if wanted else None for wanted in ctx.needs_input_grad[:3]]
 
 

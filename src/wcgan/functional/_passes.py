@@ -207,10 +207,10 @@ def _channels_innermost(block: Tensor) -> bool:
     return block.shape[2] == 1 or block.stride(1) == 1
 
 
-def features_of(block: Tensor, mean: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
+def features_of(block: Tensor, mean: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """`(n, d, l)` -> centred `(d, n l)`, stored as `(n l, d)` if the channels are innermost in memory."""
     n, d, size = block.shape
-    dtype = dtype if mean is None else mean.dtype
+    dtype = dtype or block.dtype if mean is None else mean.dtype
     if _channels_innermost(block):
         rows = torch.empty(n, size, d, dtype=dtype, device=block.device)
         target, result = rows.permute(2, 0, 1), rows.view(n * size, d).mT

@@ -3,15 +3,18 @@
 Running statistics themselves are in `_running`; the colorings are in `unconditional` and `conditional`.
 """
 
+import math
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
+from torch.nn.functional import batch_norm
 
-from wcgan.functional._eager import supports, whiten_color_eagerly
+from wcgan.functional._eager import map_eagerly, supports, supports_map, whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS
-from wcgan.functional._operators import check_batch, check_groups, transformed
+from wcgan.functional._operators import check_batch, check_groups, is_eager, transformed
+from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
 from wcgan.functional.affine import affine, compose
 from wcgan.functional.normalize import Statistics
@@ -120,9 +123,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if poison is not None and shift is not None:
             shift = shift + poison
         if not self._uses_batch():
-            matrix, offset, mean = self.as_map(*as_slots(color, shift))
-            out = affine(x, matrix, offset, index, mean)
-            return out.relu() if relu else out
+            return self._normalize_by_running(x, color, shift, index, relu)
         process_group, parts = self._sync_group(), self.parts if self.training else 1
         if x.numel() == 0 and not process_group:
             return self._color_empty_batch(x, *as_slots(color, shift), index)
@@ -131,10 +132,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if parts == 1 and self._is_full_cholesky() and not process_group and supports(x, color, shift, index):
             out, mean, covariance, retry, succeeded = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
             if succeeded and self.training and poison is None:
-                self._update_on_cpu(mean, covariance)
+                self._update_on_cpu(mean, covariance[0])
                 return out
             statistics = [Statistics(mean, covariance, retry)]
         elif self._is_batch_norm(color, shift) and not process_group:
+            if parts == 1 and x.device.type == "cpu" and is_shared(color) and is_eager((x, color, shift)):
+                out = self._batch_norm_on_cpu(x, color, shift)
+                return out.relu() if relu else out
             out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
@@ -153,6 +157,38 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if self.training:
             for part in statistics:
                 self._update(part, poison)
+        return out
+
+    def _normalize_by_running(
+        self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, relu: bool
+    ) -> Tensor:
+        """`_normalize` with the running statistics."""
+        if self.whitening != "none" and x.numel():
+            if is_shared(color) and self._is_batch_norm(color, shift) and is_eager((x, self.running_mean)):
+                second = getattr(self, self._second)
+                scale, bias = (None if t is None else t.to(second.dtype) for t in (color, shift))
+                out = batch_norm(x, self.running_mean, second, scale, bias, eps=self.eps)
+                return out.relu() if relu else out
+            if color is not None and color.dim() == 2:
+                whitening = self._running_whitening()
+                if supports_map(x, color, shift, whitening, self.running_mean):
+                    return map_eagerly(x, color, shift, whitening[0], self.running_mean, relu)
+        matrix, offset, mean = self.as_map(*as_slots(color, shift))
+        out = affine(x, matrix, offset, index, mean)
+        return out.relu() if relu else out
+
+    def _batch_norm_on_cpu(self, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+        """`batch_norm_parts` of one part, and the update of the running statistics, in few calls."""
+        dtype = compute_dtype(x)
+        mean, variance = torch.zeros(2, self.num_features, dtype=dtype).unbind()
+        if scale is not None and bias is not None and scale.dtype != dtype:
+            scale, bias = scale.to(dtype), bias.to(dtype)
+        out = batch_norm(x, mean, variance, scale, bias, True, 1.0, self.eps)  # fills both
+        if self.training:
+            if math.isfinite(variance.amax().item()):
+                self._update_on_cpu(mean, variance)
+            else:
+                self.num_nonfinite.add_(1)
         return out
 
     def _is_full_cholesky(self) -> bool:
@@ -208,6 +244,11 @@ def as_slots(color: Tensor | None, shift: Tensor | None) -> tuple[Tensor | None,
     if color is None or shift is None or shift.dim() == 2:
         return color, shift
     return color.unsqueeze(0), shift.unsqueeze(0)
+
+
+def is_shared(color: Tensor | None) -> bool:
+    """Whether a diagonal coloring is the same for all samples."""
+    return color is None or color.dim() == 1
 
 
 def _group_name(name: str | None) -> str:

@@ -97,7 +97,8 @@ class RunningStatistics(nn.Module):
                 return
             if any(retry.tolist()):
                 self.num_retried.add_(1)
-            self._update_on_cpu(mean, covariance)
+            if self.track_running_stats:
+                self._update_on_cpu(mean, covariance.reshape(getattr(self, self._second).shape))
             return
         good = largest < torch.inf
         if poison is not None:
@@ -112,15 +113,15 @@ class RunningStatistics(nn.Module):
         if self.track_running_stats:
             self._average(mean, covariance, good)
 
-    def _update_on_cpu(self, mean: Tensor, covariance: Tensor) -> None:
+    def _update_on_cpu(self, mean: Tensor, second: Tensor) -> None:
         """`_average` of a batch that is known to be finite: fewer and shorter operations, the same result."""
         if self.track_running_stats:
             running, count = self.running_mean, self.num_batches_tracked.add_(1)
             step = 1 / int(count) if self.momentum is None else self.momentum
             if running.dtype != mean.dtype:
-                mean, covariance = mean.to(running.dtype), covariance.to(running.dtype)
+                mean, second = mean.to(running.dtype), second.to(running.dtype)
             running.lerp_(mean, step)
-            self._covariance.lerp_(covariance, step)
+            getattr(self, self._second).lerp_(second, step)
 
     def _average(self, mean: Tensor, covariance: Tensor, good: Tensor) -> None:
         self.num_batches_tracked.add_(good)
