@@ -36,7 +36,7 @@ def is_flat(x: Tensor) -> bool:
 
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The type of statistics and products: float32, or float64 for a float64 batch."""
-    return torch.promote_types(x.dtype, torch.float32)
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
