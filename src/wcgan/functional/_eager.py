@@ -1,8 +1,8 @@
 """Cholesky whitening and coloring in eager code: one autograd function with few calls, for the layers.
 
-A small batch takes as long as its calls, not as its arithmetic: on a GPU the host issues them, on a CPU each has to find
-its operator. The results are those of `normalize.whiten_color` up to rounding. Its statistics have no gradient here. A
-second derivative, or one of several cotangents at once, is that of `whiten_color`, which is evaluated again.
+The time of a small batch is that of the calls, not of the arithmetic. The results are those of `normalize.whiten_color`
+up to rounding, and the statistics have no gradient. A second derivative, or one for several cotangents at once, is that
+of `whiten_color`, which is evaluated again.
 """
 
 import math
@@ -21,18 +21,9 @@ from wcgan.functional.normalize import whiten_color
 LARGEST_ON_CPU = 2**17  # elements of a batch; larger ones are processed in blocks
 
 
-def supports(x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> bool:
-    """Whether `whiten_color_eagerly` takes these arguments, on this device and in this mode."""
-    d, size = x.shape[1], x.numel()
-    if color is None or shift is None or d == 1 or not size or not is_flat(x):
-        return False
-    if color.dim() == 3 and color.shape[0] * d * d > 2 * size:  # the matrices have more rows than there are positions
-        return False
-    if x.device.type == "cpu":
-        known = size <= LARGEST_ON_CPU
-    else:
-        known = kernels_for(x) is not None and cholesky_for(color.view(-1, d, d), RETRY_SHRINKAGE) is not None
-    return known and is_eager((x, color, shift, index))
+def as_slots(color: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """A coloring that all samples share, as one slot."""
+    return (color, shift) if shift.dim() == 2 else (color.unsqueeze(0), shift.unsqueeze(0))
 
 
 class Result(NamedTuple):
@@ -54,9 +45,9 @@ class Result(NamedTuple):
 
 
 def whiten_color_eagerly(
-    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
-) -> Result:
-    """`whiten_color` with full matrices and without groups, where `supports` says so.
+    x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, eps: float, relu: bool
+) -> Result | None:
+    """`whiten_color` with full matrices and without groups; None where this is not the way to compute it.
 
     Args:
         x: as in `whiten_color`.
@@ -66,26 +57,45 @@ def whiten_color_eagerly(
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
     """
+    if color is None or shift is None or not is_eager((x, color, shift, index)):
+        return None
+    d, size = x.shape[1], x.numel()
+    if d == 1 or not size or not is_flat(x):
+        return None
+    if color.dim() == 3 and color.shape[0] * d * d > 2 * size:  # the matrices have more rows than there are positions
+        return None
+    if x.device.type == "cpu":
+        known = size <= LARGEST_ON_CPU
+    else:
+        known = kernels_for(x) is not None and cholesky_for(color, RETRY_SHRINKAGE) is not None
+    if not known:
+        return None
     dtype = compute_dtype(x)
-    color, shift = (t if t.dtype == dtype else t.to(dtype) for t in (color, shift))
+    if not (color.dtype == shift.dtype == dtype):
+        color, shift = color.to(dtype), shift.to(dtype)
     return Result(*_WhitenColor.apply(x, color, shift, index, eps, relu))
 
 
-def map_eagerly(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor:
-    """`color w (x - mean) + shift` with constant statistics `w (d, d)` and `mean (d,)`, where `supports_map` says so."""
-    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
-        return _Map.apply(x, color, shift, w, mean, relu)
-    return _map(x, color, shift, w, mean, relu)[0]
+def map_eagerly(
+    x: Tensor, color: Tensor | None, shift: Tensor | None, w: Tensor, mean: Tensor, relu: bool
+) -> Tensor | None:
+    """`color w (x - mean) + shift` with constants `w (1, d, d)` and `mean (d,)`; None as above.
 
-
-def supports_map(x: Tensor, color: Tensor | None, shift: Tensor | None, w: Tensor, mean: Tensor) -> bool:
-    """Whether `map_eagerly` takes these arguments: on a CPU, of one type, and one coloring for all samples."""
-    if color is None or shift is None or color.dim() != 2 or shift.dim() != 1 or w.shape[0] != 1:
-        return False
-    known = x.device.type == "cpu" and 0 < x.numel() <= LARGEST_ON_CPU and is_flat(x)
-    constant = not (w.requires_grad or mean.requires_grad)
+    Only on a CPU, for tensors of one type, and with a coloring `(d, d)` and a shift `(d,)` that all samples share.
+    """
+    if color is None or shift is None or not is_eager((x, color, shift, w, mean)):
+        return None
+    if color.dim() != 2 or shift.dim() != 1 or w.shape[0] != 1:
+        return None
+    if x.device.type != "cpu" or not 0 < x.numel() <= LARGEST_ON_CPU or not is_flat(x):
+        return None
     alike = x.dtype == color.dtype == shift.dtype == w.dtype == mean.dtype
-    return known and constant and alike and is_eager((x, color, shift, w, mean))
+    if not alike or w.requires_grad or mean.requires_grad:
+        return None
+    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
+        out: Tensor = _Map.apply(x, color, shift, w[0], mean, relu)
+        return out
+    return _map(x, color, shift, w[0], mean, relu)[0]
 
 
 class _WhitenColor(torch.autograd.Function):
@@ -106,17 +116,15 @@ class _WhitenColor(torch.autograd.Function):
         x, color, shift, index, out, mean, w, retry, mapping = ctx.saved_tensors
         with without_autocast(grad.device):
             if torch.is_grad_enabled() or not is_eager((grad,)):
-                d = x.shape[1]
-                again = lambda: whiten_color(x, color.view(-1, d, d), shift.view(-1, d), index, eps=ctx.eps)[0]  # noqa: E731
-                return (*_derive_again(ctx, grad, again, out is not None), None, None, None)
+                plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
+                return (*_derive_again(ctx, grad, plain, out is not None), None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
-            if not is_flat(grad):
-                grad = torch.empty_like(x).copy_(grad)
+            grad, wanted = _like(grad, x), ctx.needs_input_grad[0]
             if ctx.succeeded and color.dim() == 2:
-                gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps)
+                gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps, wanted)
             else:
-                gradients = _backward(x, grad, color, index, mean, w, retry, mapping, ctx.eps)
+                gradients = _backward(x, grad, color, index, mean, w, retry, mapping, ctx.eps, wanted)
             return (*gradients, None, None, None)
 
 
@@ -132,40 +140,43 @@ class _Map(torch.autograd.Function):
         x, color, shift, w, mean, mapping, out = ctx.saved_tensors
         with without_autocast(grad.device):
             if torch.is_grad_enabled() or not is_eager((grad,)):
-                again = lambda: affine(x, (color @ w)[None, None], shift[None], None, mean)  # noqa: E731
-                return (*_derive_again(ctx, grad, again, out is not None), None, None, None)
+                plain = lambda: affine(x, (color @ w)[None, None], shift[None], None, mean)  # noqa: E731
+                return (*_derive_again(ctx, grad, plain, out is not None), None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
             grad_x = grad_color = grad_shift = None
             if ctx.needs_input_grad[0]:
-                grad_x = _apply_on_cpu(grad if is_flat(grad) else grad.contiguous(), mapping.mT, None)
+                grad_x = _apply_on_cpu(_like(grad, x), mapping.mT, torch.zeros_like(mean))
             if ctx.needs_input_grad[1]:
                 z, features = features_of(as_positions(grad)), features_of(as_positions(x), mean)
                 grad_color = torch.mm(torch.mm(z, features.mT), w.mT)
             if ctx.needs_input_grad[2]:
-                grad_shift = grad.sum([i for i in range(grad.dim()) if i != 1])
+                grad_shift = as_positions(grad).sum((0, 2))
             return grad_x, grad_color, grad_shift, None, None, None
 
 
-def _map(
-    x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool
-) -> tuple[Tensor, Tensor]:
+def _map(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
     mapping = torch.mm(color, w)
     out = _apply_on_cpu(x, mapping, torch.addmv(shift, mapping, mean, alpha=-1))
     return out.relu_() if relu else out, mapping
 
 
-def _apply_on_cpu(x: Tensor, matrix: Tensor, offset: Tensor | None) -> Tensor:
-    """`matrix x + offset`, a tensor like `x`."""
-    positions = as_positions(x)
-    n, d, _ = positions.shape
-    if positions.stride(1) == 1:
-        rows = positions.transpose(1, 2).reshape(-1, d)
-        out = torch.mm(rows, matrix.mT) if offset is None else torch.addmm(offset, rows, matrix.mT)
-        return out.view(n, *x.shape[2:], d).movedim(-1, 1)
-    if offset is None:
-        return torch.bmm(matrix.expand(n, d, d), positions).view(x.shape)
-    return torch.baddbmm(offset.view(1, d, 1), matrix.expand(n, d, d), positions).view(x.shape)
+def _apply_on_cpu(x: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
+    """`matrix x + offset`. A new tensor, not a view: in-place operations that follow are not allowed on a view."""
+    out = torch.empty_like(x)
+    source, target = as_positions(x), as_positions(out)
+    n, d, _ = source.shape
+    if source.stride(1) == 1 == target.stride(1):
+        rows = target.transpose(1, 2).view(-1, d)
+        torch.addmm(offset, source.transpose(1, 2).view(-1, d), matrix.mT, out=rows)
+    else:
+        torch.baddbmm(offset.view(1, d, 1), matrix.expand(n, d, d), source, out=target)
+    return out
+
+
+def _like(grad: Tensor, x: Tensor) -> Tensor:
+    """A gradient whose positions can be viewed as those of `x`; expanded ones, such as that of a sum, are copied."""
+    return grad if is_flat(grad) and grad.stride(1) == x.stride(1) else torch.empty_like(x).copy_(grad)
 
 
 def _derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: bool) -> list[Tensor | None]:
@@ -181,7 +192,7 @@ def _derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: b
 # One coloring for all samples, on a CPU: the batch is a matrix (d, m)
 
 
-def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: None, eps: float, relu: bool) -> tuple[Any, ...]:
+def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: Any, eps: float, relu: bool) -> tuple[Any, ...]:
     mean, features, covariance = _features_and_moments(x)
     w, retry, succeeded = _factorise_on_cpu(covariance, eps)
     mapping = torch.mm(color, w)
@@ -221,12 +232,14 @@ def _features_to_batch(features: Tensor, x: Tensor) -> Tensor:
 
 
 def _backward_shared(
-    x: Tensor, grad: Tensor, color: Tensor, mean: Tensor, w: Tensor, mapping: Tensor, eps: float
-) -> tuple[Tensor, ...]:
+    x: Tensor, grad: Tensor, color: Tensor, mean: Tensor, w: Tensor, mapping: Tensor, eps: float, wanted: bool
+) -> tuple[Tensor | None, ...]:
     features, z = features_of(as_positions(x), mean), features_of(as_positions(grad), None, mean.dtype)
     m, transposed = features.shape[1], mapping.mT
     sums = z.sum(1)
     grad_color = torch.mm(torch.mm(z, features.mT), w.mT)
+    if not wanted:
+        return None, grad_color, sums
     curvature = _curvature(color, grad_color, w)
     grad_x = torch.addmm(torch.mv(transposed, sums).unsqueeze(1), transposed, z, beta=-1 / m)
     grad_x.addmm_(curvature, features, alpha=-(1 - eps) / (m - 1))
@@ -276,7 +289,8 @@ def _backward(
     retry: Tensor,
     mapping: Tensor,
     eps: float,
-) -> tuple[Tensor, ...]:
+    wanted: bool,
+) -> tuple[Tensor | None, ...]:
     positions, z = as_positions(x), as_positions(grad)
     n, d, size = positions.shape
     colors, maps = color.view(-1, d), mapping.view(-1, d, d)
@@ -293,6 +307,8 @@ def _backward(
     else:
         products, sums = kernels.cross(z, positions, mean, maps.shape[0], index)
     grad_color = torch.mm(products.view(-1, d), w.mT)
+    if not wanted:
+        return None, grad_color.view(color.shape), sums.view(color.shape[:-1])
     curvature = _shrink_back(_curvature(colors, grad_color, w), retry, -(1 - eps) / (n * size - 1))
     offset = torch.mv(maps.reshape(-1, d).mT, sums.flatten()).mul_(-1 / (n * size))
     grad_x = torch.empty_like(x)

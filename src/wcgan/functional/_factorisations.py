@@ -40,7 +40,7 @@ class Whitening(NamedTuple):
 
 
 class Factorisation(NamedTuple):
-    """`factorise(covariance, eps, iterations)` and its derivative `pull_back`, from Wbar; Cholesky's from `Wbar W^T`."""
+    """`factorise(covariance, eps, iterations)`, and its derivative `pull_back` from Wbar; Cholesky's: from `Wbar W^T`."""
 
     factorise: Callable[[Tensor, float, int], Whitening]
     pull_back: Callable[[Tensor, Whitening, Tensor, float, int], Tensor]
@@ -48,10 +48,6 @@ class Factorisation(NamedTuple):
 
 def shrink(covariance: Tensor, eps: float, retry: Tensor | None = None) -> Tensor:
     """Eq. 7: `(1 - eps) covariance + eps I`; after a failure, first shrinks by `retry` towards (trace / d) I."""
-    if retry is None and covariance.device.type == "cpu" and is_eager((covariance,)):  # fewer calls, the same numbers
-        sigma = covariance * (1 - eps)
-        sigma.diagonal(dim1=-2, dim2=-1).add_(eps)
-        return sigma
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     if retry is not None:
         delta = retry[..., None, None]

@@ -135,7 +135,6 @@ def cross_pass(
         sums = torch.zeros(slots, d, dtype=dtype, device=x.device)
     for place in blocks:
         left, right = _cut(z3, place), _cut(x3, place)
-        n, _, size = left.shape
         if slots == 1 and p > 1:
             features = features_of(left, None, dtype)
             product = _product(features.view(groups, p, -1), features_of(right, shift).view(groups, p, -1))
@@ -144,7 +143,7 @@ def cross_pass(
         sample_sums = left.sum(2, dtype=dtype)
         left, right = left.to(dtype), right - shift.view(-1, 1)
         if p == 1:
-            each = (left * right).sum(2).view(n, groups, 1, 1)
+            each = (left * right).sum(2).view(-1, groups, 1, 1)
         elif groups == 1:
             each = torch.bmm(left, right.mT).unsqueeze(1)
         else:

@@ -129,6 +129,28 @@ def _all_reduce_backward(ctx, grad):
 register_gradient(all_reduce, _all_reduce_backward, _all_reduce_context)
 
 
+def reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, process_group: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Moments of the batches of all ranks together, which may differ in size, from one all-reduce.
+
+    Sums about zero would cancel if the mean is large, so they are taken in float64, which is enough for float32 data.
+    """
+    n, mu = count.double(), mean.double()
+    groups = scatter.shape[0]
+    centre = mu.view(groups, -1, 1)
+    gram = scatter.double() + n * centre * centre.mT
+    n, total, gram = reduce_sums(process_group, n, n * mu, gram)
+    mu = total / n
+    centre = mu.view(groups, -1, 1)
+    gram = gram - n * centre * centre.mT
+    return n.to(count.dtype), mu.to(mean.dtype), gram.to(scatter.dtype)
+
+
+def reduce_sums(process_group: str, *parts: Tensor) -> list[Tensor]:
+    """The sum of each tensor over the ranks, in one call."""
+    total = all_reduce(torch.cat([part.flatten() for part in parts]), process_group)
+    return [t.view_as(part) for t, part in zip(total.split([p.numel() for p in parts]), parts, strict=True)]
+
+
 # The same in plain operations, for transforms
 
 

@@ -162,9 +162,7 @@ def compose_pull_back(
         product = right @ whitening.mT
         grad_color = product.transpose(0, 1).reshape(color.shape)
         return grad_color, left.mT @ (product if through else right)
-    if color is None:
-        grad_color, grad_w = None, grad.sum(0)
-    else:
-        grad_color = (grad * whitening).sum(3).reshape(color.shape)
-        grad_w = (grad * color.reshape(-1, groups, p, 1)).sum(0)
-    return grad_color, grad_w @ whitening.mT if through else grad_w
+    scaled = grad if color is None else grad * color.reshape(-1, groups, p, 1)
+    grad_w = scaled.sum(0)
+    diagonal = None if color is None else (grad * whitening).sum(3).reshape(color.shape)
+    return diagonal, grad_w @ whitening.mT if through else grad_w

@@ -12,7 +12,15 @@ from torch import Tensor
 from wcgan.functional import _passes
 from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening
 from wcgan.functional._operators import check_batch, register, register_gradient, transformed
-from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, plain_map, plain_moments, transposed_times
+from wcgan.functional._primitives import (
+    cross_batches,
+    map_batch,
+    plain_map,
+    plain_moments,
+    reduce_moments,
+    reduce_sums,
+    transposed_times,
+)
 from wcgan.functional.affine import compose, compose_pull_back
 from wcgan.functional.whitening import check_whitening, factorise
 
@@ -203,7 +211,7 @@ def _whiten_color(
     positions, mean, scatter = _passes.moments_pass(x, groups)
     count = mean.new_empty(0)  # of all ranks, if there are several
     if process_group:
-        count, mean, scatter = _reduce_moments(mean.new_full((), positions), mean, scatter, process_group)
+        count, mean, scatter = reduce_moments(mean.new_full((), positions), mean, scatter, process_group)
     covariance = scatter / (_positions(x, count) - 1)
     sigma = biased_if_standardize(covariance, whitening, _positions(x, count))
     w = FACTORISATIONS[whitening].factorise(sigma, eps, iterations)
@@ -218,22 +226,6 @@ def _whiten_color(
 def _positions(x: Tensor, count: Tensor) -> int | Tensor:
     """The number of positions that the statistics are of: this batch's, unless there is a `count` of all ranks."""
     return count if count.numel() else x.numel() // x.shape[1]
-
-
-def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, process_group: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Moments of the batches of all ranks together, which may differ in size, from one all-reduce.
-
-    Sums about zero would cancel if the mean is large, so they are taken in float64, which is enough for float32 data.
-    """
-    n, mu = count.double(), mean.double()
-    groups = scatter.shape[0]
-    centre = mu.view(groups, -1, 1)
-    gram = scatter.double() + n * centre * centre.mT
-    n, total, gram = _reduce(process_group, n, n * mu, gram)
-    mu = total / n
-    centre = mu.view(groups, -1, 1)
-    gram = gram - n * centre * centre.mT
-    return n.to(count.dtype), mu.to(mean.dtype), gram.to(scatter.dtype)
 
 
 # The backward pass
@@ -270,7 +262,7 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
         grad_mu = grad_mu if grad_mean is None else grad_mu + grad_mean
         given = [] if grad_covariance is None else [grad_covariance]
         if process_group:  # all ranks share the statistics, so their gradients add up
-            grad_mu, grad_w, *given = _reduce(process_group, grad_mu, grad_w, *given)
+            grad_mu, grad_w, *given = reduce_sums(process_group, grad_mu, grad_w, *given)
         sigma = biased_if_standardize(covariance, whitening, count)
         grad_sigma = FACTORISATIONS[whitening].pull_back(sigma, w, grad_w, eps, iterations)
         grad_sigma = sum(given, biased_if_standardize(grad_sigma, whitening, count))
@@ -299,9 +291,3 @@ def _two_maps_fused(
 
 
 register_gradient(_whiten_color, _backward, _context)
-
-
-def _reduce(process_group: str, *parts: Tensor) -> list[Tensor]:
-    """The sum of each tensor over the ranks, in one call."""
-    total = all_reduce(torch.cat([part.flatten() for part in parts]), process_group)
-    return [t.view_as(part) for t, part in zip(total.split([p.numel() for p in parts]), parts, strict=True)]

@@ -64,14 +64,9 @@ def whiten_color_parts(
     dtype = _passes.compute_dtype(x)
     color, shift = (None if t is None else t.to(dtype) for t in (color, shift))
     arguments = (x, color, shift, index, parts, whitening, groups, eps, iterations, process_group, relu)
-    if parts == 1:
-        out, alone = whiten_color(
-            x, color, shift, index, whitening=whitening, groups=groups, eps=eps, iterations=iterations, process_group=process_group, relu=relu
-        )
-        return out, [alone]
-    if torch.is_grad_enabled() or transformed():
+    if parts == 1 or torch.is_grad_enabled() or transformed():
         outs, statistics = _one_after_another(*arguments)
-        return torch.cat(outs), statistics
+        return outs[0] if parts == 1 else torch.cat(outs), statistics
     out, mean, covariance, retry = _whiten_color_parts(*arguments)
     return out, [Statistics(*part) for part in zip(mean, covariance, retry, strict=True)]
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn.functional import batch_norm
 
-from wcgan.functional._eager import map_eagerly, supports, supports_map, whiten_color_eagerly
+from wcgan.functional._eager import as_slots, map_eagerly, whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS
 from wcgan.functional._operators import check_batch, check_groups, is_eager, transformed
 from wcgan.functional._passes import compute_dtype
@@ -126,15 +126,23 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             return self._normalize_by_running(x, color, shift, index, relu)
         process_group, parts = self._sync_group(), self.parts if self.training else 1
         if x.numel() == 0 and not process_group:
-            return self._color_empty_batch(x, *as_slots(color, shift), index)
+            return self._color_empty_batch(x, *_as_slots(color, shift), index)
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
-        if parts == 1 and self._is_full_cholesky() and not process_group and supports(x, color, shift, index):
-            out, mean, covariance, retry, succeeded = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
-            if succeeded and self.training and poison is None:
-                self._update_on_cpu(mean, covariance[0])
+        eager = None
+        if (
+            parts == 1
+            and self.whitening == "cholesky"
+            and self.groups == 1
+            and is_full(color, shift)
+            and not process_group
+        ):
+            eager = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
+        if eager is not None:
+            out, statistics = eager.out, [Statistics(eager.mean, eager.covariance, eager.retry)]
+            if eager.succeeded and self.training and poison is None:
+                self._update_on_cpu(eager.mean, eager.covariance[0])
                 return out
-            statistics = [Statistics(mean, covariance, retry)]
         elif self._is_batch_norm(color, shift) and not process_group:
             if parts == 1 and x.device.type == "cpu" and is_shared(color) and is_eager((x, color, shift)):
                 out = self._batch_norm_on_cpu(x, color, shift)
@@ -144,7 +152,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         else:
             out, statistics = whiten_color_parts(
                 x,
-                *as_slots(color, shift),
+                *_as_slots(color, shift),
                 index,
                 parts=parts,
                 whitening=self.whitening,
@@ -169,11 +177,11 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 scale, bias = (None if t is None else t.to(second.dtype) for t in (color, shift))
                 out = batch_norm(x, self.running_mean, second, scale, bias, eps=self.eps)
                 return out.relu() if relu else out
-            if color is not None and color.dim() == 2:
-                whitening = self._running_whitening()
-                if supports_map(x, color, shift, whitening, self.running_mean):
-                    return map_eagerly(x, color, shift, whitening[0], self.running_mean, relu)
-        matrix, offset, mean = self.as_map(*as_slots(color, shift))
+            if is_full(color, shift):
+                out = map_eagerly(x, color, shift, self._running_whitening(), self.running_mean, relu)
+                if out is not None:
+                    return out
+        matrix, offset, mean = self.as_map(*_as_slots(color, shift))
         out = affine(x, matrix, offset, index, mean)
         return out.relu() if relu else out
 
@@ -191,15 +199,11 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 self.num_nonfinite.add_(1)
         return out
 
-    def _is_full_cholesky(self) -> bool:
-        return self.whitening == "cholesky" and self.groups == 1 and self.coloring == "full"
-
     def _is_batch_norm(self, color: Tensor | None, shift: Tensor | None) -> bool:
         """Whether PyTorch's own batch normalisation computes the same result."""
         if self.whitening != "standardize":
             return False
-        diagonal = color is None or shift is None or color.dim() == shift.dim()
-        return diagonal and self.eps >= SMALLEST_EPS and not transformed()
+        return not is_full(color, shift) and self.eps >= SMALLEST_EPS and not transformed()
 
     def _color_empty_batch(self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> Tensor:
         """An empty batch, handled like `torch.nn.BatchNorm2d`: statistics do not change, gradients are zero."""
@@ -239,11 +243,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         return ", ".join(parts)
 
 
-def as_slots(color: Tensor | None, shift: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """A coloring that all samples share, as one slot."""
-    if color is None or shift is None or shift.dim() == 2:
-        return color, shift
-    return color.unsqueeze(0), shift.unsqueeze(0)
+def _as_slots(color: Tensor | None, shift: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    return (color, shift) if color is None or shift is None else as_slots(color, shift)
+
+
+def is_full(color: Tensor | None, shift: Tensor | None) -> bool:
+    """Whether a coloring is of full matrices: one dimension more than a shift has."""
+    return color is not None and shift is not None and color.dim() > shift.dim()
 
 
 def is_shared(color: Tensor | None) -> bool:
