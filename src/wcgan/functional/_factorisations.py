@@ -40,7 +40,7 @@ class Whitening(NamedTuple):
 
 
 class Factorisation(NamedTuple):
-    """`factorise(covariance, eps, iterations)`, and its derivative `pull_back` from Wbar; Cholesky's: from `Wbar W^T`."""
+    """`factorise(covariance, eps, iterations)`, and its derivative `pull_back` from Wbar, for Cholesky `Wbar W^T`."""
 
     factorise: Callable[[Tensor, float, int], Whitening]
     pull_back: Callable[[Tensor, Whitening, Tensor, float, int], Tensor]
