@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE, first_attempts_succeeded
+from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
 from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
 from wcgan.functional.affine import affine
@@ -32,16 +32,14 @@ class Result(NamedTuple):
     Attributes:
         out: the batch, whitened and colored.
         mean: `(d,)`.
-        covariance: `(1, d, d)`.
-        retry: `(1,)`.
-        succeeded: whether the covariance is finite and was factorised at the first attempt; None if only a GPU knows.
+        covariance: `(d, d)`.
+        retry: `(1,)`; None if the covariance is known to be finite and was factorised at the first attempt.
     """
 
     out: Tensor
     mean: Tensor
     covariance: Tensor
-    retry: Tensor
-    succeeded: bool | None
+    retry: Tensor | None
 
 
 def whiten_color_eagerly(
@@ -102,12 +100,12 @@ class _WhitenColor(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
         forward = _forward_shared if x.device.type == "cpu" and color.dim() == 2 else _forward
-        out, mean, covariance, w, retry, mapping, ctx.succeeded = forward(x, color, shift, index, eps, relu)
+        out, mean, covariance, w, retry, mapping = forward(x, color, shift, index, eps, relu)
         ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, mapping)
         ctx.eps = eps
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(mean, covariance, retry)
-        return out, mean, covariance, retry, ctx.succeeded
+        ctx.mark_non_differentiable(mean, covariance, *() if retry is None else (retry,))
+        return out, mean, covariance, retry
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: None) -> Any:
@@ -121,7 +119,7 @@ class _WhitenColor(torch.autograd.Function):
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
             grad, wanted = _like(grad, x), ctx.needs_input_grad[0]
-            if ctx.succeeded and color.dim() == 2:
+            if retry is None and color.dim() == 2:
                 gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps, wanted)
             else:
                 gradients = _backward(x, grad, color, index, mean, w, retry, mapping, ctx.eps, wanted)
@@ -194,24 +192,24 @@ def _derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: b
 
 def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: Any, eps: float, relu: bool) -> tuple[Any, ...]:
     mean, features, covariance = _features_and_moments(x)
-    w, retry, succeeded = _factorise_on_cpu(covariance, eps)
+    w, retry = _factorise_on_cpu(covariance, eps)
     mapping = torch.mm(color, w)
     out = torch.addmm(shift.unsqueeze(1), mapping, features)
     out = _features_to_batch(out.relu_() if relu else out, x)
-    return out, mean, covariance.unsqueeze(0), w, retry, mapping, succeeded
+    return out, mean, covariance, w, retry, mapping
 
 
-def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor, bool]:
-    """W `(d, d)`, retry `(1,)`, and whether the first attempt succeeded: nearly always, and then in few calls."""
+def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor | None]:
+    """W `(d, d)`, in few calls if the first attempt succeeds, and else retry `(1,)`."""
     sigma = covariance * (1 - eps)
     sigma.diagonal().add_(eps)
     lower, failed = torch.linalg.cholesky_ex(sigma)
     if not failed.item() and math.isfinite(lower.sum().item()):
         eye = torch.eye(len(lower), dtype=lower.dtype)
         w = torch.linalg.solve_triangular(lower, eye, upper=False, left=False)
-        return w.contiguous(), covariance.new_zeros(1), True
+        return w.contiguous(), None
     whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
-    return whitening.matrix[0], whitening.retry, False
+    return whitening.matrix[0], whitening.retry
 
 
 def _features_and_moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -259,10 +257,10 @@ def _forward(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps:
     positions, out = as_positions(x), torch.empty_like(x)
     n, d, size = positions.shape
     kernels = kernels_for(x)
-    succeeded = None
+    retry: Tensor | None
     if kernels is None:
         mean, _, covariance = _features_and_moments(x)
-        w, retry, succeeded = _factorise_on_cpu(covariance, eps)
+        w, retry = _factorise_on_cpu(covariance, eps)
     else:
         means, scatter = kernels.moments(positions, 1)
         mean, covariance = means[0], scatter[0] / (n * size - 1)
@@ -276,7 +274,7 @@ def _forward(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps:
         as_positions(out).copy_(mapped.relu_() if relu else mapped)
     else:
         kernels.apply_maps(as_positions(out), shifts, [(positions, maps, mean.unsqueeze(0))], index, relu)
-    return out, mean, covariance.unsqueeze(0), w, retry, mapping, succeeded
+    return out, mean, covariance, w, retry, mapping
 
 
 def _backward(
@@ -286,7 +284,7 @@ def _backward(
     index: Tensor | None,
     mean: Tensor,
     w: Tensor,
-    retry: Tensor,
+    retry: Tensor | None,
     mapping: Tensor,
     eps: float,
     wanted: bool,
@@ -321,9 +319,9 @@ def _backward(
     return grad_x, grad_color.view(color.shape), sums.view(color.shape[:-1])
 
 
-def _shrink_back(matrix: Tensor, retry: Tensor, factor: float) -> Tensor:
+def _shrink_back(matrix: Tensor, retry: Tensor | None, factor: float) -> Tensor:
     """`_factorisations._shrink_linear` times a factor for one matrix, in place and in fewer calls."""
-    if first_attempts_succeeded(retry):
+    if retry is None:
         return matrix.mul_(factor)
     diagonal = matrix.diagonal()
     level = diagonal.mean() * retry * factor

@@ -139,10 +139,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         ):
             eager = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
         if eager is not None:
-            out, statistics = eager.out, [Statistics(eager.mean, eager.covariance, eager.retry)]
-            if eager.succeeded and self.training and poison is None:
-                self._update_on_cpu(eager.mean, eager.covariance[0])
+            out, mean, covariance, retry = eager
+            if retry is None and poison is None:
+                if self.training:
+                    self._update_on_cpu(mean, covariance)
                 return out
+            retry = mean.new_zeros(1) if retry is None else retry
+            statistics = [Statistics(mean, covariance.unsqueeze(0), retry)]
         elif self._is_batch_norm(color, shift) and not process_group:
             if parts == 1 and x.device.type == "cpu" and is_shared(color) and is_eager((x, color, shift)):
                 out = self._batch_norm_on_cpu(x, color, shift)
