@@ -60,9 +60,10 @@ def whiten_color_eagerly(
     d, size = x.shape[1], x.numel()
     if d == 1 or not size or not is_flat(x):
         return None
-    if color.dim() == 3 and color.shape[0] * d * d > 2 * size:  # the matrices have more rows than there are positions
+    on_cpu = x.device.type == "cpu"
+    if color.dim() == 3 and color.shape[0] * d * d > (8 if on_cpu else 2) * size:  # as in `whiten_color`
         return None
-    if x.device.type == "cpu":
+    if on_cpu:
         known = size <= LARGEST_ON_CPU
     else:
         known = kernels_for(x) is not None and cholesky_for(color, RETRY_SHRINKAGE) is not None
