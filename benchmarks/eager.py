@@ -109,7 +109,7 @@ def measure_layers(
 def build_resnet50() -> nn.Module:
     """torchvision's ResNet-50."""
     try:
-        from torchvision.models import resnet50
+        from torchvision.models import resnet50  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except (ImportError, RuntimeError) as error:  # the latter where it was built for another PyTorch
         raise RuntimeError(f"torchvision cannot be imported: {error}") from error
     network: nn.Module = resnet50()

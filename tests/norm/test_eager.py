@@ -1,13 +1,13 @@
 """The layers in eager code beside the operators that compiled code runs: the same results, in fewer calls."""
 
 import copy
+import sys
 
 import pytest
 import torch
 from tests.norm.cases import CHANNELS, EXACT, gradients, make_inputs, make_layer
 from torch.autograd.graph import saved_tensors_hooks
 
-from wcgan.functional import _eager
 from wcgan.norm import _base
 
 TRAINED = ("BN", "WC", "cWC", "cWC_sa")
@@ -138,6 +138,6 @@ def test_backward_keeps_the_input_and_otherwise_only_small_tensors():
 
 
 def test_a_batch_beyond_the_limit_goes_by_the_operators(monkeypatch):
-    monkeypatch.setattr(_eager, "LARGEST_ON_CPU", 8)
+    monkeypatch.setattr(sys.modules["wcgan.functional.affine"], "LARGEST_ON_CPU", 8)
     layer, (x,) = make_case("WC")
     assert layer(x.requires_grad_()).grad_fn.name() != "_WhitenColorBackward"

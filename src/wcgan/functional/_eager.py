@@ -6,7 +6,6 @@ of `whiten_color`, which is evaluated again.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +14,8 @@ from torch import Tensor
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
 from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
-from wcgan.functional.affine import affine
+from wcgan.functional.affine import derive_again, is_small_or_on_gpu, like
 from wcgan.functional.normalize import whiten_color
-
-LARGEST_ON_CPU = 2**17  # elements of a batch; larger ones are processed in blocks
 
 
 def as_slots(color: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,11 +60,7 @@ def whiten_color_eagerly(
     on_cpu = x.device.type == "cpu"
     if color.dim() == 3 and color.shape[0] * d * d > (8 if on_cpu else 2) * size:  # as in `whiten_color`
         return None
-    if on_cpu:
-        known = size <= LARGEST_ON_CPU
-    else:
-        known = kernels_for(x) is not None and cholesky_for(color, RETRY_SHRINKAGE) is not None
-    if not known:
+    if not is_small_or_on_gpu(x) or not (on_cpu or cholesky_for(color, RETRY_SHRINKAGE)):
         return None
     dtype = compute_dtype(x)
     if not (color.dtype == shift.dtype == dtype):
@@ -75,32 +68,10 @@ def whiten_color_eagerly(
     return Result(*_WhitenColor.apply(x, color, shift, index, eps, relu))
 
 
-def map_eagerly(
-    x: Tensor, color: Tensor | None, shift: Tensor | None, w: Tensor, mean: Tensor, relu: bool
-) -> Tensor | None:
-    """`color w (x - mean) + shift` with constants `w (1, d, d)` and `mean (d,)`; None as above.
-
-    Only on a CPU, for tensors of one type, and with a coloring `(d, d)` and a shift `(d,)` that all samples share.
-    """
-    if color is None or shift is None or not is_eager((x, color, shift, w, mean)):
-        return None
-    if color.dim() != 2 or shift.dim() != 1 or w.shape[0] != 1:
-        return None
-    if x.device.type != "cpu" or not 0 < x.numel() <= LARGEST_ON_CPU or not is_flat(x):
-        return None
-    alike = x.dtype == color.dtype == shift.dtype == w.dtype == mean.dtype
-    if not alike or w.requires_grad or mean.requires_grad:
-        return None
-    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
-        out: Tensor = _Map.apply(x, color, shift, w[0], mean, relu)
-        return out
-    return _map(x, color, shift, w[0], mean, relu)[0]
-
-
 class _WhitenColor(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
-        forward = _forward_shared if x.device.type == "cpu" and color.dim() == 2 else _forward
+        forward = _forward_shared if color.dim() == 2 and kernels_for(x) is None else _forward
         out, mean, covariance, w, retry, mapping = forward(x, color, shift, index, eps, relu)
         ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, mapping)
         ctx.eps = eps
@@ -116,10 +87,10 @@ class _WhitenColor(torch.autograd.Function):
         with without_autocast(grad.device):
             if torch.is_grad_enabled() or not is_eager((grad,)):
                 plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
-                return (*_derive_again(ctx, grad, plain, out is not None), None, None, None)
+                return (*derive_again(ctx, grad, plain, out is not None), None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
-            grad, wanted = _like(grad, x), ctx.needs_input_grad[0]
+            grad, wanted = like(grad, x), ctx.needs_input_grad[0]
             if retry is None and color.dim() == 2:
                 gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps, wanted)
             else:
@@ -127,68 +98,7 @@ class _WhitenColor(torch.autograd.Function):
             return (*gradients, None, None, None)
 
 
-class _Map(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor:
-        out, mapping = _map(x, color, shift, w, mean, relu)
-        ctx.save_for_backward(x, color, shift, w, mean, mapping, out if relu else None)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, color, shift, w, mean, mapping, out = ctx.saved_tensors
-        with without_autocast(grad.device):
-            if torch.is_grad_enabled() or not is_eager((grad,)):
-                plain = lambda: affine(x, (color @ w)[None, None], shift[None], None, mean)  # noqa: E731
-                return (*_derive_again(ctx, grad, plain, out is not None), None, None, None)
-            if out is not None:
-                grad = torch.where(out > 0, grad, 0)
-            grad_x = grad_color = grad_shift = None
-            if ctx.needs_input_grad[0]:
-                grad_x = _apply_on_cpu(_like(grad, x), mapping.mT, torch.zeros_like(mean))
-            if ctx.needs_input_grad[1]:
-                z, features = features_of(as_positions(grad)), features_of(as_positions(x), mean)
-                grad_color = torch.mm(torch.mm(z, features.mT), w.mT)
-            if ctx.needs_input_grad[2]:
-                grad_shift = as_positions(grad).sum((0, 2))
-            return grad_x, grad_color, grad_shift, None, None, None
-
-
-def _map(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
-    mapping = torch.mm(color, w)
-    out = _apply_on_cpu(x, mapping, torch.addmv(shift, mapping, mean, alpha=-1))
-    return out.relu_() if relu else out, mapping
-
-
-def _apply_on_cpu(x: Tensor, matrix: Tensor, offset: Tensor) -> Tensor:
-    """`matrix x + offset`. A new tensor, not a view: in-place operations that follow are not allowed on a view."""
-    out = torch.empty_like(x)
-    source, target = as_positions(x), as_positions(out)
-    n, d, _ = source.shape
-    if source.stride(1) == 1 == target.stride(1):
-        rows = target.transpose(1, 2).view(-1, d)
-        torch.addmm(offset, source.transpose(1, 2).view(-1, d), matrix.mT, out=rows)
-    else:
-        torch.baddbmm(offset.view(1, d, 1), matrix.expand(n, d, d), source, out=target)
-    return out
-
-
-def _like(grad: Tensor, x: Tensor) -> Tensor:
-    """A gradient whose positions can be viewed as those of `x`; expanded ones, such as that of a sum, are copied."""
-    return grad if is_flat(grad) and grad.stride(1) == x.stride(1) else torch.empty_like(x).copy_(grad)
-
-
-def _derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: bool) -> list[Tensor | None]:
-    """The gradients as differentiable functions of everything, from another forward pass."""
-    needed = [t for t, wanted in zip(ctx.saved_tensors[:3], ctx.needs_input_grad, strict=False) if wanted]
-    with torch.enable_grad():
-        out = forward()
-        out = out.relu() if relu else out
-    gradients = iter(torch.autograd.grad(out, needed, grad, create_graph=torch.is_grad_enabled()))
-    return [next(gradients) if wanted else None for wanted in ctx.needs_input_grad[:3]]
-
-
-# One coloring for all samples, on a CPU: the batch is a matrix (d, m)
+# One coloring for all samples, without kernels: the batch is a matrix (d, m)
 
 
 def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: Any, eps: float, relu: bool) -> tuple[Any, ...]:
@@ -251,7 +161,7 @@ def _curvature(color: Tensor, grad_color: Tensor, w: Tensor) -> Tensor:
     return torch.mm(torch.mm(w.mT, inner.tril() + inner.tril(-1).mT), w)
 
 
-# Any number of colorings, on a CPU or by the kernels
+# Any number of colorings, with and without kernels
 
 
 def _forward(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:

@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn.functional import batch_norm
 
-from wcgan.functional._eager import as_slots, map_eagerly, whiten_color_eagerly
+from wcgan.functional._eager import as_slots, whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS
 from wcgan.functional._operators import check_batch, check_groups, is_eager, transformed
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
-from wcgan.functional.affine import affine, compose
+from wcgan.functional.affine import affine, compose, map_eagerly
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
@@ -181,9 +181,9 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 out = batch_norm(x, self.running_mean, second, scale, bias, eps=self.eps)
                 return out.relu() if relu else out
             if is_full(color, shift):
-                out = map_eagerly(x, color, shift, self._running_whitening(), self.running_mean, relu)
-                if out is not None:
-                    return out
+                mapped = map_eagerly(x, color, shift, self._running_whitening(), self.running_mean, relu)
+                if mapped is not None:
+                    return mapped
         matrix, offset, mean = self.as_map(*_as_slots(color, shift))
         out = affine(x, matrix, offset, index, mean)
         return out.relu() if relu else out
