@@ -259,8 +259,8 @@ def _apply(x: Tensor, matrix: Tensor, offset: Tensor, mean: Tensor | None, relu:
 
 
 def like(grad: Tensor, x: Tensor) -> Tensor:
-    """A gradient whose positions can be viewed as those of `x`; expanded ones, such as that of a sum, are copied."""
-    return grad if is_flat(grad) and grad.stride(1) == x.stride(1) else torch.empty_like(x).copy_(grad)
+    """A gradient whose positions can be viewed; expanded ones, such as that of a sum, are copied."""
+    return grad if is_flat(grad) else torch.empty_like(x).copy_(grad)
 
 
 def derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: bool) -> list[Tensor | None]:

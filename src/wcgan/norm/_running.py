@@ -113,6 +113,7 @@ class RunningStatistics(nn.Module):
         if self.track_running_stats:
             self._average(mean, covariance, good)
 
+    @torch.no_grad()
     def _update_on_cpu(self, mean: Tensor, second: Tensor) -> None:
         """`_average` of a batch that is known to be finite: fewer and shorter operations, the same result."""
         if self.track_running_stats:
