@@ -32,7 +32,7 @@ $(VENV)/train: $(VENV)/layers
 	@touch $@
 
 $(VENV)/everything: $(VENV)/train
-	$(INSTALL) -e '.[dev,docs,evaluate,cluster,web,export]'
+	$(INSTALL) -e '.[dev,docs,evaluate,cluster,tune,web,export]'
 	@touch $@
 
 # Trains the digits with cWC and with its baseline cBN; run again, it goes on where it was stopped.
@@ -60,7 +60,12 @@ types: $(VENV)/everything
 test: lint types docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-test-slow: $(VENV)/everything
+# Only the slow tests need these: installing them takes longer than all tests of the loggers.
+$(VENV)/loggers: $(VENV)/everything
+	$(INSTALL) -e '.[wandb,mlflow]'
+	@touch $@
+
+test-slow: $(VENV)/loggers
 	$(BIN)/python -m pytest -q -m slow
 
 attack: $(VENV)/everything

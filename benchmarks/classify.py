@@ -27,8 +27,8 @@ from wcgan.data import Dataset
 from wcgan.nets import ClassifierConfig
 from wcgan.runs.config import ClassifyConfig
 from wcgan.runs.folder import find_commit
-from wcgan.train.batches import ClassifierBatches, dataset_on
-from wcgan.train.classifier import build_learner, make_step
+from wcgan.train.batches import dataset_on
+from wcgan.train.classifier import ClassifierBatches, build_learner, make_step
 from wcgan.train.graph import WARM_UP
 from wcgan.train.start_classifier import fit_classifier
 

@@ -23,6 +23,23 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     return folder
 
 
+@pytest.fixture(scope="session")
+def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with the classifier of the digits in it, which takes seconds to train."""
+    from wcgan.data import load
+    from wcgan.evaluate.train_small_classifier import load_small_classifier
+
+    folder = tmp_path_factory.mktemp("digits-cache")
+    load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder)
+    return folder
+
+
+@pytest.fixture
+def digits_at_hand(digits_cache: Path, own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of the test is that one."""
+    monkeypatch.setenv("WCGAN_CACHE", str(digits_cache))
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A real one, without a window; its tests skip where there is none."""

@@ -1,9 +1,15 @@
 """The command line: what it prints, and one sentence with exit code 2 for what a user can mend."""
 
 import errno
+import inspect
+import logging
 import os
+import shutil
+import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -119,13 +125,65 @@ def test_resuming_goes_on_with_a_runs_own_config(command, place):
     photos = write_photos(place.parent / "photos")
     assert command(*training(photos, "run", iterations=3))[0] == 0
     config = place / "run" / "config.yaml"
-    config.write_text(config.read_text().replace("iterations: 3", "iterations: 5"))
-    assert_refused(command("train", "--resume", "--out", "run"), "train.iterations", "--accept-config")
+    config.write_text(config.read_text().replace("iterations: 3", "iterations: 5").replace("beta2: 0.9", "beta2: 0.8"))
+    assert_refused(command("train", "--resume", "--out", "run"), "(train.beta2 is 0.8, not 0.9)", "--accept-config")
     code, out, _ = command("train", "--resume", "--out", "run", "--accept-config")
     assert code == 0
     assert "finished at iteration 5: run" in out
     lines = [line["iteration"] for line in Run(place / "run").lines() if line["kind"] == "train"]
     assert lines == [1, 2, 3, 4, 5]
+
+
+def test_pictures_get_their_own_preset_and_a_run_of_their_name(command, place):
+    photos = write_photos(place / "photos", side=16)
+    sizes = ("--set", "generator.widths=[4, 4]", "--set", "discriminator.widths=[4, 4]", "--set", "train.batch=4")
+    code, out, err = command("train", "--data", "photos", "--iterations", 1, "--seed", 5, "--device", "cpu", *sizes)
+    assert (code, "finished at iteration 1: runs/photos" in out) == (0, True)
+    assert "training on CPU" in err
+    config = Run(place / "runs" / "photos").config()
+    assert (config.preset, config.data.name) == ("folder", str(photos))
+    assert (config.train.iterations, config.train.seed, config.train.device) == (1, 5, "cpu")
+
+
+def test_a_finished_run_is_extended_and_a_refusal_names_its_own_config(command, place):
+    photos = write_photos(place.parent / "photos")
+    assert command(*training(photos, "run", iterations=2))[0] == 0
+    refused = command("train", "--resume", "--out", "run", "--iterations", 3, "--set", "train.learning_rate=0.01")
+    assert_refused(refused, "(train.learning_rate is 0.0002, not 0.01): a resumed run may change its length")
+    code, out, err = command("train", "--resume", "--out", "run", "--set", "train.iterations=3")
+    assert (code, "finished at iteration 3: run" in out) == (0, True)
+    assert "run: train.iterations is now 3 (was 2); the learning rate falls to 0 at iteration 3\n" in err
+
+
+def test_a_run_starts_from_the_config_and_the_weights_of_another(command, trained, place):
+    photos = trained.parent / "photos"
+    shared = ("--data", photos, "--iterations", 1, "--seed", 8)
+    code, _, err = command("train", "--config", trained / "config.yaml", "--from", trained, *shared, "--out", "run")
+    assert code == 0
+    assert "starting with the weights of run, iteration 3\n" in err
+    config, other = Run(place / "run").config(), Run(trained).config()
+    assert config.generator == other.generator
+    assert (config.train.iterations, config.train.seed, config.origin) == (1, 8, str(trained))
+    refused = command("train", "digits/cWC", "--config", trained / "config.yaml")
+    assert_refused(refused, "either the preset digits/cWC or --config")
+
+
+def test_inceptions_weights_are_an_option_of_training(command, place):
+    refused = command("train", "--inception-weights", "nowhere.pth", "--device", "cpu")
+    assert_refused(refused, "no Inception weights in nowhere.pth")
+    assert list(place.iterdir()) == []
+
+
+def test_warnings_of_other_libraries_are_not_shown_and_ours_are(monkeypatch):
+    monkeypatch.setattr(sys, "warnoptions", [])
+    for name in ("torch._inductor", "torch._dynamo", "torch._functorch"):
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.WARNING)
+    with warnings.catch_warnings(record=True) as shown:
+        cli.quiet_libraries()
+        for module in ("torch.nn", "wcgan.kernels.cholesky", "wcgan.train.gan"):
+            warnings.warn_explicit(f"from {module}", UserWarning, "file.py", 1, module)
+    assert [str(warning.message) for warning in shown] == ["from wcgan.kernels.cholesky"]
+    assert not logging.getLogger("torch._inductor").isEnabledFor(logging.WARNING)
 
 
 def test_a_run_stops_where_it_is_told_and_goes_on_to_its_end(command, place):
@@ -190,8 +248,9 @@ def test_runs_are_compared_on_one_page(command, trained, place):
 
 
 @pytest.fixture
-def digits_run(place):
+def digits_run(place, digits_cache, monkeypatch):
     """A run of two iterations on the digits."""
+    monkeypatch.setenv("WCGAN_CACHE", str(digits_cache))
     from wcgan.paper.presets import configure
     from wcgan.train.start import start
 
@@ -212,11 +271,13 @@ def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_r
     line = Run(digits_run).lines()[-1]
     assert (line["kind"], line["iteration"], line["protocol"]["seed"]) == ("evaluation", 2, 3)
     assert "IS(classifier)" in command("compare", digits_run)[1]
+    assert f"report: {digits_run}/report.html\n" in out
+    assert "50 generated against 359" in (digits_run / "report.html").read_text()
 
 
 def test_figures_go_where_they_are_sent(command, place):
     arguments = ("--features", "classifier", "--metrics", "fid", "--device", "cpu", "--out", "figures")
-    assert command("evaluate", "digits:train", "--reference", "digits:test", *arguments)[0] == 0
+    assert command("evaluate", "digits:train", "--data", "digits:test", *arguments)[0] == 0
     (line,) = Run(place / "figures").lines()
     assert line["protocol"]["name"] == "all, 1,438 generated against 359"
 
@@ -234,13 +295,13 @@ def test_evaluations_on_the_way_are_an_option_of_training(command, place):
     ("arguments", "parts"),
     [
         (["nowhere"], ["nowhere is neither a run, nor a checkpoint, nor a folder of images, nor a dataset"]),
-        (["photos"], ["what should photos be compared with", "--reference"]),
-        (["empty", "--reference", "photos"], ["empty holds no images"]),
-        (["photos", "--reference", "larger"], ["8x8 RGB and those of larger 16x16 RGB", "--resolution"]),
-        (["photos", "--reference", "photos", "--metrics", "psnr"], ["takes some of is, fid, kid, pr, got psnr"]),
-        (["photos", "--reference", "photos", "--protocol", "paper-5k"], ["needs 10,000 real images and there are 12"]),
-        (["photos", "--reference", "photos", "--inception-weights", "other.pth"], ["weights of another network"]),
-        (["photos", "--reference", "photos", "--inception-weights", "none"], ["no Inception weights in none"]),
+        (["photos"], ["what should photos be compared with", "--data"]),
+        (["empty", "--data", "photos"], ["empty holds no images"]),
+        (["photos", "--data", "larger"], ["8x8 RGB and those of larger 16x16 RGB", "--resolution"]),
+        (["photos", "--data", "photos", "--metrics", "psnr"], ["takes some of is, fid, kid, pr, got psnr"]),
+        (["photos", "--data", "photos", "--protocol", "paper-5k"], ["needs 10,000 real images and there are 12"]),
+        (["photos", "--data", "photos", "--inception-weights", "other.pth"], ["weights of another network"]),
+        (["photos", "--data", "photos", "--inception-weights", "none"], ["no Inception weights in none"]),
     ],
     ids=lambda value: " ".join(value[-2:]) if len(value) > 1 else "",
 )
@@ -294,7 +355,7 @@ def images_of(folder, *shapes, classes=2):
 @pytest.mark.parametrize(
     ("shapes", "classes", "parts"),
     [
-        ([(30, 30)] * 4, 2, ["images of 30x30 do not fit", "--set data.resolution=SIZE"]),
+        ([(30, 30)] * 4, 2, ["images of 30x30 do not fit", "--resolution SIZE"]),
         ([(16, 32)] * 4, 2, ["the images are 16x32; square ones are needed"]),
         ([(16, 16), (16, 18)], 2, ["several sizes, 16x16 (", "18x16 ("]),
         ([(16, 16)] * 4, 1, ["needs several classes; photos has 1", "sub-folder"]),
@@ -304,7 +365,7 @@ def images_of(folder, *shapes, classes=2):
 )
 def test_images_that_do_not_fit(command, place, shapes, classes, parts):
     photos = images_of(place.parent / "photos", *shapes, classes=classes)
-    assert_refused(command("train", "--data", photos, "--out", "run", "--set", "train.device=cpu"), *parts)
+    assert_refused(command("train", "digits/cWC", "--data", photos, "--out", "run", "--device", "cpu"), *parts)
     assert list(place.iterdir()) == []
 
 
@@ -330,8 +391,8 @@ def test_a_run_folder_that_exists(command, trained):
 
 def test_resuming_with_another_config(command, trained):
     before = everything(trained)
-    result = command(*training(trained.parent / "photos", trained, iterations=4), "--resume")
-    assert_refused(result, "was begun with another config (train.iterations is 3, not 4)", "begin a new run")
+    result = command(*training(trained.parent / "photos", trained, iterations=3), "--resume", "--seed", 1)
+    assert_refused(result, "was begun with another config (train.seed is 0, not 1)", "begin a new run")
     assert everything(trained) == before
 
 
@@ -369,21 +430,22 @@ def test_a_batch_too_large_for_memory(command, place, monkeypatch):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(gan, "train_iteration", fail)
-    result = command(*training(write_photos(place.parent / "photos"), "run"))
+    code, out, err = command(*training(write_photos(place.parent / "photos"), "run"))
+    result = code, out, err.removeprefix("training on CPU, 1 thread\n")
     assert_refused(result, "train.batch=4 and train.generator_batch=4 do not fit into the memory", "lower them")
 
 
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--classes", "three"], ["--classes takes numbers such as 3,7; got 'three'"]),
-        (["--classes", ""], ["--classes takes numbers"]),
+        (["--classes", "three"], ["there is no class 'three'; this generator has "]),
+        (["--classes", ""], ["name at least one class of 0 to 2"]),
         (["--classes", "0,3"], ["class 3 is out of range: this generator has classes 0 to 2"]),
         (["-n", "0"], ["count must be at least 1, got 0"]),
         (["--checkpoint", "7"], ["has no checkpoint 7", "it has 0000003"]),
         (["--grid", "fixed-z", "--checkpoint", "7"], ["has no checkpoint 7", "it has 0000003"]),
         (["--grid", "columns"], ["--grid takes fixed-z or class-rows, got 'columns'"]),
-        (["--grid", "fixed-z", "-n", "0"], ["--grid has ten images a row: leave out -n 0"]),
+        (["--grid", "fixed-z", "-n", "0"], ["--grid has ten images per row: leave out -n 0"]),
         (["--grid", "fixed-z", "--out", "drawn"], ["a grid is one picture: name a .png file, not drawn"]),
         (["--device", "cuda:99"], ["there is no GPU cuda:99"]),
         (["--out", "."], ["exists already: name another folder"]),
@@ -423,6 +485,50 @@ def test_the_version_is_printed(command):
     assert command("--version") == (0, f"wcgan {wcgan.__version__}\n", "")
 
 
+# Animations
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "ends"),
+    [
+        (["--classes", "NAME0,2", "--seed", "3"], "film.gif", ((3, 3), (0, 2))),
+        (["--classes", "1", "--seed", "3"], "film.webp", ((3, 4), 1)),
+        (["--last-seed", "7", "--truncation", "0.5"], None, ((0, 7), None)),
+    ],
+)
+def test_an_interpolation_is_an_animation_there_and_back(command, trained, place, options, file, ends):
+    generator = wcgan.load(trained)
+    options = [option.replace("NAME0", generator.class_names[0]) for option in options]
+    target = place / file if file else trained / "interpolate-0.gif"
+    arguments = ("interpolate", trained, *options, "-n", 2, "--frames", 3, *(("--out", file) if file else ()))
+    assert command(*arguments) == (0, f"3 frames: {file or target}\n", "")
+    with Image.open(target) as film:
+        assert (film.format.lower(), film.n_frames, film.info["loop"]) == (target.suffix[1:], 4, 0)
+        film.seek(2)
+        picture = film.convert("RGB")
+    last = generator.interpolate(3, 2, *ends, truncation=0.5 if ends[1] is None else 1.0)[-1]
+    side = 2 * 2 + 2 * 8 + 2
+    assert picture.width % side == 0
+    found = np.asarray(picture.resize((side, 8 + 4), Image.Resampling.NEAREST))
+    exact = 0 if target.suffix == ".webp" else 40  # a GIF has 256 colours
+    assert np.abs(found[2:10, 2:10].astype(int) - last[0].permute(1, 2, 0).numpy()).max() <= exact
+    target.unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--out", "film.mp4"], "an animation is a .gif or a .webp file, not film.mp4"),
+        (["--classes", "0,1,2"], "an interpolation takes one or two classes, got 3"),
+        (["--frames", "1"], "frames must be at least 2, got 1"),
+    ],
+)
+def test_an_animation_that_cannot_be_made(command, trained, place, arguments, said):
+    before = everything(trained)
+    assert_refused(command("interpolate", trained, "-n", "1", "--frames", "2", *arguments), said)
+    assert (everything(trained), everything(place)) == (before, {})
+
+
 # Help
 
 
@@ -445,6 +551,7 @@ def test_help_explains_every_option_of_every_command(command):
         code, out, _ = command(*name, "--help")
         assert code == 0
         assert "<bool>" not in out
+        assert "<list[" not in out
 
 
 def test_help_lists_the_commands_in_groups(command):
@@ -457,6 +564,37 @@ def test_help_lists_the_commands_in_groups(command):
     ]
     assert [" ".join(found) for found in names] == [
         "train classify presets datasets",
-        "sample demo export",
+        "models sample interpolate demo export",
         "evaluate compare reproduce study",
     ]
+
+
+def test_one_word_stands_for_one_option_in_all_commands(command):
+    from typer.main import get_command
+
+    words = {}
+    for name, each in commands(get_command(cli.app)):
+        for option in each.params:
+            if option.param_type_name == "option" and option.name != "help" and not hasattr(each, "commands"):
+                annotation = get_args(inspect.signature(each.callback).parameters[option.name].annotation)[0]
+                kinds = frozenset(get_args(annotation) or [annotation]) - {type(None)}
+                words.setdefault(max(option.opts, key=len), {})[name] = kinds
+    assert {word: kinds for word, kinds in words.items() if len(set(kinds.values())) > 1} == {}
+    assert [names for names in ("--dataset", "--reference", "--count", "--label") if names in words] == []
+
+
+@pytest.mark.parametrize(("shell", "file"), [("bash", ".bash_completions/wcgan.sh"), ("zsh", ".zfunc/_wcgan")])
+def test_completion_is_installed_for_the_users_shell(place, shell, file):
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    code = "import sys; sys.argv[0] = 'wcgan'; from wcgan.cli import main; main()"
+    environment = os.environ | {"HOME": str(place), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    arguments = [sys.executable, "-c", code]
+    done = subprocess.run(
+        [*arguments, "--install-completion", shell], env=environment, capture_output=True, text=True, check=True
+    )
+    assert f"{shell} completion installed" in done.stdout
+    assert "_WCGAN_COMPLETE" in (place / file).read_text()
+    asked = {"_WCGAN_COMPLETE": "complete_bash", "COMP_WORDS": "wcgan inter", "COMP_CWORD": "1"}
+    done = subprocess.run(arguments, env=environment | asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["interpolate"]

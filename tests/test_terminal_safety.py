@@ -13,7 +13,7 @@ from tests.data.cases import random_images, save
 from wcgan.core import terminal
 from wcgan.reproduce import command
 from wcgan.reproduce.plan import plan_table
-from wcgan.runs.sampler import shipped
+from wcgan.runs.pretrained import shipped
 
 MARKUP, ESCAPE, OTHER = "[/x][bold]", "\x1b[2J\x1b]0;owned\x07", "caf\udce9"
 HOSTILE = [MARKUP, ESCAPE, OTHER, "[red]", "[link=file:///etc]x[/link]", ":smile:", "\u202egnp"]

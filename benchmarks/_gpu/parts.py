@@ -36,7 +36,8 @@ from wcgan.reproduce.timed_iteration import (
     synthetic_data,
 )
 from wcgan.train import graph
-from wcgan.train.gan import batches_of, build_players, compile_players, make_step
+from wcgan.train.batches import batches_of
+from wcgan.train.gan import build_players, compile_players, make_step
 
 EPS = 1e-3
 

@@ -11,8 +11,16 @@ from wcgan.norm import (
     VARIANTS,
     ConditionalWhiteningColoring1d,
     ConditionalWhiteningColoring2d,
+    ConditionalWhiteningColoring3d,
+    LazyConditionalWhiteningColoring1d,
+    LazyConditionalWhiteningColoring2d,
+    LazyConditionalWhiteningColoring3d,
+    LazyWhiteningColoring1d,
+    LazyWhiteningColoring2d,
+    LazyWhiteningColoring3d,
     WhiteningColoring1d,
     WhiteningColoring2d,
+    WhiteningColoring3d,
     convert_batchnorm,
     fold,
     freeze_statistics,
@@ -21,56 +29,189 @@ from wcgan.norm import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from torch import Tensor, nn
+
+    from wcgan.data import Dataset
+    from wcgan.runs.config import Config
+    from wcgan.runs.pretrained import Model
     from wcgan.runs.sampler import Sampler
+    from wcgan.train import Callback
 
 __version__ = "0.1.0"
 __all__ = [
     "VARIANTS",
     "ConditionalWhiteningColoring1d",
     "ConditionalWhiteningColoring2d",
+    "ConditionalWhiteningColoring3d",
+    "LazyConditionalWhiteningColoring1d",
+    "LazyConditionalWhiteningColoring2d",
+    "LazyConditionalWhiteningColoring3d",
+    "LazyWhiteningColoring1d",
+    "LazyWhiteningColoring2d",
+    "LazyWhiteningColoring3d",
     "WhiteningColoring1d",
     "WhiteningColoring2d",
+    "WhiteningColoring3d",
     "__version__",
     "convert_batchnorm",
+    "fit",
     "fold",
     "freeze_statistics",
     "functional",
     "load",
+    "models",
     "normalization",
     "update_statistics",
 ]
 
 
-def load(path: str | os.PathLike[str], checkpoint: str = "last", device: str = "auto") -> "Sampler":
-    """Loads the generator of a training run, ready to sample.
+def load(source: str | os.PathLike[str], checkpoint: str = "last", device: str = "auto") -> "Sampler":
+    """Loads a trained generator, ready to sample.
 
     Needs `pip install 'wcgan[train]'`, but not the training data.
 
     Args:
-        path: the run folder.
-        checkpoint: `"last"`, `"best"` (lowest FID, if the run was evaluated) or the number of an iteration.
+        source: the folder of a run, a file in its `checkpoints`, a folder that `wcgan export` wrote in the format
+            `safetensors` or `hub`, the name of a shipped generator (see `models`), or `OWNER/NAME` of one on the
+            Hugging Face hub, which needs `wcgan[export]`. A path that exists comes first.
+        checkpoint: for a run, `"last"`, `"best"` (lowest FID, if the run was evaluated) or the number of an iteration.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
 
     Returns:
-        A `Sampler`; its `sample` method returns images.
+        A `Sampler`, whose `sample` and `interpolate` return images.
 
     Shape:
         `sample(n)` returns `(n, channels, resolution, resolution)`, uint8.
 
     Raises:
         ImportError: if the packages of `wcgan[train]` are not installed.
-        ValueError: if `path` is not a run folder, or has no such checkpoint.
+        ValueError: if there is no such generator, or no such checkpoint.
 
     Example:
         ```python
         import wcgan
 
-        generator = wcgan.load("runs/digits-cWC")
-        images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        generator = wcgan.load("cifar10-cWC")
+        images = generator.sample(64, classes="cat", seed=1)  # (64, 3, 32, 32) uint8
+        film = generator.interpolate(24, classes=("cat", "dog"))  # (24, 8, 3, 32, 32) uint8
         ```
     """
     try:
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.load needs the training packages: pip install 'wcgan[train]' ({error})") from error
-    return load_generator(os.fspath(path), checkpoint, device)
+    return load_generator(os.fspath(source), checkpoint, device)
+
+
+def fit(
+    config: "str | Config" = "digits/cWC",
+    data: "str | os.PathLike[str] | Dataset | None" = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    settings: "Mapping[str, Any] | None" = None,
+    callbacks: "Sequence[Callback]" = (),
+    loss: "tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]] | None" = None,
+    generator: "nn.Module | None" = None,
+    discriminator: "nn.Module | None" = None,
+    resume: bool = False,
+    stop_at: int | None = None,
+) -> "Sampler":
+    """Trains a GAN into a run folder, as `wcgan train` does, and returns its generator.
+
+    Needs `pip install 'wcgan[train]'`.
+
+    Args:
+        config: the name of a preset (`wcgan presets` lists them), or a `wcgan.runs.Config`.
+        data: the name of a dataset, a folder of images, or a `wcgan.data.Dataset`, such as one from
+            `wcgan.data.from_tensors`; None for the config's own.
+        out: the run folder, which must be new or empty; None for `runs/PRESET`.
+        settings: single fields of the config, such as `{"train.iterations": 1000}`.
+        callbacks: called with metrics, images and checkpoints as the training goes on; see `wcgan.train.Callback`.
+        loss: your own losses: a function of the scores of real and of generated images for the discriminator, and one
+            of the scores of generated images for the generator.
+        generator: your own network, trained in place: noise `(N, noise)`, and labels if the config has classes, to
+            images in [-1, 1] of the data's size.
+        discriminator: your own network, trained in place: images, and labels if the config has a projection head, to
+            scores `(N,)`.
+        resume: whether to continue the run in `out`, if there is one. Give the same networks and loss again.
+        stop_at: an iteration to end at before the last.
+
+    Returns:
+        A `Sampler` with the weights of the last checkpoint. For the package's networks, `wcgan.load(out)` is the same.
+
+    Raises:
+        ImportError: if the packages of `wcgan[train]` are not installed.
+        ValueError: for an unknown preset or setting, data that does not fit, or an `out` that is not empty.
+        KeyboardInterrupt: after a checkpoint, if the training was interrupted.
+
+    Example:
+        ```python
+        import wcgan
+        from wcgan.train import Callback
+
+
+        class Print(Callback):
+            def on_metrics(self, iteration, values):
+                print(iteration, values)
+
+
+        generator = wcgan.fit("digits/cWC", "PICTURES", "runs/mine", callbacks=[Print()])
+        images = generator.sample(64, classes=3, seed=1)
+        ```
+    """
+    import json
+    from dataclasses import replace
+    from pathlib import Path
+
+    try:
+        from wcgan import paper, report, train
+        from wcgan.core.config import override
+        from wcgan.runs.sampler import load_generator
+    except ImportError as error:
+        raise ImportError(f"wcgan.fit needs the training packages: pip install 'wcgan[train]' ({error})") from error
+    changed = [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()]
+    images = None
+    if isinstance(data, str | os.PathLike):
+        place = os.fspath(data)
+        if isinstance(config, str):
+            config = paper.configure(config, place, settings=changed)  # the preset may look at the pictures
+        config = replace(config, data=replace(config.data, name=place))
+    else:
+        config = paper.preset(config) if isinstance(config, str) else config
+        if data is not None:
+            images, config = data, replace(config, data=replace(config.data, name=data.name))
+    config = override(config, changed)
+    if out is None and config.preset is None:
+        raise ValueError("name the run folder with out=: a config without a preset has no default")
+    folder = Path("runs", paper.preset_to_folder(config.preset or "")) if out is None else Path(out)
+    adversarial = None if loss is None else train.AdversarialLoss(*loss)
+    custom = train.Custom(callbacks, adversarial, generator, discriminator)
+    outcome = train.start(config, folder, resume, stop_at, dataset=images, custom=custom)
+    if outcome.stopped_by is not None:
+        raise KeyboardInterrupt(f"stopped at iteration {outcome.iteration} by signal {outcome.stopped_by}")
+    if outcome.first_process:
+        report.write_report([folder], folder / "report.html")
+    return load_generator(folder) if generator is None else train.load_own_generator(folder, generator)
+
+
+def models() -> "tuple[Model, ...]":
+    """Lists the generators that come with the package: classes, size, FID, licence, and the command that made each.
+
+    Needs `pip install 'wcgan[train]'`.
+
+    Raises:
+        ImportError: if the packages of `wcgan[train]` are not installed.
+
+    Example:
+        >>> import wcgan
+        >>> [(model.name, model.image, round(model.fid or 0, 1)) for model in wcgan.models()]
+        [('cifar10-cWC', (3, 32, 32), 14.8), ('digits-cWC_sa', (1, 16, 16), 0)]
+    """
+    try:
+        from wcgan.runs.pretrained import shipped_models
+    except ImportError as error:
+        raise ImportError(f"wcgan.models needs the training packages: pip install 'wcgan[train]' ({error})") from error
+    return shipped_models()

@@ -6,8 +6,8 @@ from tests.train.classifier_cases import seeded, tiny_config, tiny_splits
 
 from wcgan.core.device import Hardware
 from wcgan.core.terminal import TrainingProgress
-from wcgan.train.batches import ClassifierBatches, dataset_on
-from wcgan.train.classifier import build_learner, make_step, measure_error
+from wcgan.train.batches import dataset_on
+from wcgan.train.classifier import ClassifierBatches, build_learner, make_step, measure_error
 from wcgan.train.graph import WARM_UP
 from wcgan.train.learner import learner_to_tensors
 

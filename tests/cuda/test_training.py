@@ -16,8 +16,8 @@ from wcgan.core.terminal import TrainingProgress
 from wcgan.nets import build_generator
 from wcgan.runs.sampler import Sampler
 from wcgan.train import gan
-from wcgan.train.batches import GanBatches
-from wcgan.train.gan import batches_of, build_players, compile_players, make_step, train
+from wcgan.train.batches import GanBatches, batches_of
+from wcgan.train.gan import build_players, compile_players, make_step, train
 from wcgan.train.graph import WARM_UP
 from wcgan.train.learner import learner_to_tensors
 
@@ -29,6 +29,15 @@ DEVICE = torch.device("cuda", 0)
 ITERATIONS = 10
 ALONE = "WCGAN_TEST_ALONE"
 PENALTY = {"loss": "wasserstein", "gradient_penalty": 10.0}
+RECIPE = {
+    "augment": ("color", "translation", "cutout"),
+    "consistency": 10.0,
+    "coloring_decay": 0.1,
+    "learning_rate_discriminator": 1e-3,
+    "ema_half_life": 100,
+    "ema_start": 5 * 24,  # after the graph's recording
+    "ema_statistics": "recomputed",
+}
 CONFIGS = {
     "BN": ("BN", "plain", {}),
     "WC": ("WC", "plain", {}),
@@ -36,6 +45,8 @@ CONFIGS = {
     "cWC, average": ("cWC", "projection", {"ema": 0.9}),
     "cWC_sa": ("cWC_sa", "projection", {}),
     "cWC, ACGAN": ("cWC", "acgan", {}),
+    "WC, recipe": ("WC", "plain", RECIPE),
+    "cWC, recipe": ("cWC", "projection", RECIPE),
 }
 
 

@@ -6,7 +6,7 @@ from tests.evaluate.cases import digits, random_weights, stripes
 
 from wcgan.evaluate.inception import load_inception
 from wcgan.evaluate.small_classifier import ClassifierSettings
-from wcgan.evaluate.train_small_classifier import train_small_classifier
+from wcgan.evaluate.train_small_classifier import load_small_classifier, train_small_classifier
 
 
 @contextmanager
@@ -27,10 +27,9 @@ def _one_thread():
 
 
 @pytest.fixture(scope="session")
-def digit_classifier():
+def digit_classifier(digits_cache):
     """The classifier of the digits with its default settings."""
-    with one_thread():
-        return train_small_classifier(digits("train"), digits("test"), device="cpu")
+    return load_small_classifier(digits("train"), digits("test"), device="cpu", cache=digits_cache)
 
 
 @pytest.fixture(scope="session")

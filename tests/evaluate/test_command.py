@@ -4,50 +4,39 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from tests.data.cases import random_images, save
-from tests.evaluate.cases import pictures, random_weights, write_pictures
+from tests.evaluate.cases import pictures, write_pictures
 from tests.train.test_start import TINY
 
 from wcgan.evaluate.command import EvaluationConfig, evaluate, path_to_checkpoint
 from wcgan.evaluate.image_sets import load_image_set, name_to_parts
 from wcgan.paper.presets import configure
-from wcgan.runs.sampler import shipped
+from wcgan.runs.pretrained import shipped
 from wcgan.train.start import start
 
 CLASSIFIER = {"features": ("classifier",)}
 FID, IS = "FID(classifier)", "IS(classifier)"
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    file = tmp_path_factory.mktemp("weights") / "complete.pth"
-    torch.save(random_weights(), file)
-    return file
+pytestmark = pytest.mark.usefixtures("digits_at_hand")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("evaluated")
+def run(tmp_path_factory, digits_cache):
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WCGAN_CACHE", str(folder / "cache"))
+        patch.setenv("WCGAN_CACHE", str(digits_cache))
         patch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
-        start(configure("digits/cWC", settings=[*TINY, "train.evaluate_every=2"]), folder / "run")
-    return folder / "run"
-
-
-@pytest.fixture(autouse=True)
-def classifier_at_hand(monkeypatch, run):
-    """The run's cache, where its classifier is: no test need train it again."""
-    monkeypatch.setenv("WCGAN_CACHE", str(run.parent / "cache"))
+        start(configure("digits/cWC", settings=[*TINY, "train.evaluate_every=2"]), folder)
+    return folder
 
 
 @pytest.fixture
 def folders(tmp_path):
     """Two folders of pictures."""
     return (
-        write_pictures(tmp_path / "generated", pictures(12)),
-        write_pictures(tmp_path / "real", pictures(11, seed=1, brightness=30)),
+        write_pictures(tmp_path / "generated", pictures(6)),
+        write_pictures(tmp_path / "real", pictures(5, seed=1, brightness=30)),
     )
 
 
@@ -55,21 +44,30 @@ def scores_of(target, reference=None, **options):
     return evaluate(str(target), EvaluationConfig(reference=None if reference is None else str(reference), **options))
 
 
-def test_two_folders_are_scored_with_no_dataset(folders, weights):
-    found = scores_of(*folders, inception_weights=weights, device="cpu")
+def test_two_folders_are_scored_with_no_dataset(folders, weights_file):
+    found = scores_of(*folders, inception_weights=weights_file, device="cpu")
     assert list(found.scores)[:4] == ["FID", "IS", "precision", "recall"]
     assert found.scores["protocol"]["neighbours"] == 3
-    assert found.scores["protocol"]["name"] == "all, 12 generated against 11, 6 sets of 2"
+    assert found.scores["protocol"]["name"] == "all, 6 generated against 5, 3 sets of 2"
     assert found.run.folder == folders[0]
     assert found.notes == ("KID is left out: it draws subsets of 1,000 images; see --kid-subset-size",)
     assert found.scores["FID"] > 0
 
 
-def test_file_names_and_their_order_change_nothing(folders, weights, tmp_path):
-    renamed = write_pictures(tmp_path / "renamed", pictures(12), names=[f"{99 - i:02}" for i in range(12)])
-    options = {"inception_weights": weights, "metrics": ("is", "fid", "kid"), "kid_subset_size": 5, "images": 10}
-    one, other = (scores_of(folder, folders[1], **options).scores for folder in (folders[0], renamed))
-    for name in ("FID", "IS", "KID"):
+def test_file_names_and_their_order_change_nothing(tmp_path):
+    images = load_image_set("digits:train", "test").images[:12]
+    one, other = (
+        scores_of(
+            write_pictures(tmp_path / folder, images, names),
+            "digits:test",
+            **CLASSIFIER,
+            metrics=("is", "fid", "kid"),
+            kid_subset_size=5,
+            images=10,
+        ).scores
+        for folder, names in (("one", None), ("renamed", [f"{99 - i:02}" for i in range(12)]))
+    )
+    for name in (FID, IS, "KID(classifier)"):
         assert one[name] == pytest.approx(other[name], rel=1e-5, abs=1e-9)
 
 
@@ -115,12 +113,12 @@ def test_a_named_set_can_be_scored_too():
     assert found.scores[FID] < 1
 
 
-def test_a_resolution_and_channels_bring_both_sets_together(tmp_path, weights):
-    small = write_pictures(tmp_path / "small", pictures(11, size=8))
-    large = write_pictures(tmp_path / "large", pictures(10, size=16)[:, :1].repeat(1, 3, 1, 1))
+def test_a_resolution_and_channels_bring_both_sets_together(tmp_path, weights_file):
+    small = write_pictures(tmp_path / "small", pictures(5, size=8))
+    large = write_pictures(tmp_path / "large", pictures(4, size=16)[:, :1].repeat(1, 3, 1, 1))
     with pytest.raises(ValueError, match=r"8x8 RGB and those of large 16x16 RGB.*--resolution and --channels"):
-        scores_of(small, large, inception_weights=weights)
-    found = scores_of(small, large, inception_weights=weights, resolution=8, channels=1, metrics=("is",))
+        scores_of(small, large, inception_weights=weights_file)
+    found = scores_of(small, large, inception_weights=weights_file, resolution=8, channels=1, metrics=("is",))
     assert found.scores["IS"] >= 1
 
 
@@ -148,16 +146,40 @@ def test_a_folder_may_be_called_with_a_colon(tmp_path):
     assert name_to_parts("digits:test") == ("digits", "test")
 
 
-def test_a_broken_image_is_an_error(folders, weights):
+def test_a_broken_image_is_skipped_as_in_training_and_an_error_if_strict(folders, weights_file):
     (folders[0] / "broken.png").write_bytes(b"not an image")
-    with pytest.raises(ValueError, match=r"broken\.png in .* cannot be read"):
-        scores_of(*folders, inception_weights=weights)
+    options = {"inception_weights": weights_file, "metrics": ("fid",)}
+    assert scores_of(*folders, **options).scores["protocol"]["scored"]["images"] == 12
+    with pytest.raises(ValueError, match=r"cannot be read: broken\.png; mend or remove"):
+        scores_of(*folders, **options, strict=True)
 
 
-def test_images_of_several_sizes_need_a_resolution(folders, weights):
+def test_a_run_is_scored_by_a_protocol_that_fits_its_number_of_images(run):
+    found = scores_of(run, **CLASSIFIER, metrics=("is", "fid"))
+    assert found.scores["protocol"]["name"] == "paper-10k, 20 generated against 359, 10 sets of 2"  # as in training
+
+
+def test_a_run_whose_images_are_gone_says_so(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("name: digits", f"name: {tmp_path}/gone"))
+    with pytest.raises(ValueError, match=r"the images of .*copy are no longer in .*gone: --data FOLDER"):
+        scores_of(copy, **CLASSIFIER)
+
+
+def test_other_images_under_the_name_in_a_config_are_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    others = write_pictures(tmp_path / "others" / "cat", pictures(12, size=16)).parent
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("name: digits", f"name: {others}"))
+    with pytest.raises(ValueError, match=r"others, which config\.yaml names, are not those that 0000003\."):
+        scores_of(copy, **CLASSIFIER)
+
+
+def test_images_of_several_sizes_need_a_resolution(folders, weights_file):
     save(folders[0] / "larger.png", np.asarray(random_images(1, 3, 12)[0]))
     with pytest.raises(ValueError, match=r"have several sizes.*give a resolution"):
-        scores_of(*folders, inception_weights=weights)
+        scores_of(*folders, inception_weights=weights_file)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +205,14 @@ def test_what_cannot_be_measured_is_said_and_nothing_is_written(run, options, me
     assert (run / "metrics.jsonl").read_bytes() == before
 
 
-def test_targets_that_are_nothing_to_score_are_refused(tmp_path, run, weights):
+def test_targets_that_are_nothing_to_score_are_refused(tmp_path, run, weights_file):
     with pytest.raises(ValueError, match="nowhere is neither a run, nor a checkpoint, nor a folder"):
         scores_of("nowhere", "digits:test", **CLASSIFIER)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty holds no images"):
-        scores_of(tmp_path / "empty", "digits:test", inception_weights=weights)
+        scores_of(tmp_path / "empty", "digits:test", inception_weights=weights_file)
     with pytest.raises(ValueError, match=r"what should .* be compared with"):
-        scores_of(tmp_path / "empty", inception_weights=weights)
+        scores_of(tmp_path / "empty", inception_weights=weights_file)
     shutil.copy(run / "checkpoints" / "0000003.safetensors", tmp_path / "alone.safetensors")
     with pytest.raises(ValueError, match=r"alone\.safetensors is not a checkpoint of a run"):
         scores_of(tmp_path / "alone.safetensors", **CLASSIFIER)

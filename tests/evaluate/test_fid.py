@@ -8,6 +8,7 @@ import torch
 from wcgan.evaluate.fid import (
     Moments,
     RunningMoments,
+    _factor_by_eigenvectors,
     _trace_by_eigenvalues,
     _trace_by_singular_values,
     covariance_to_factor,
@@ -175,6 +176,14 @@ def test_samples_of_two_gaussians_come_near_the_closed_form():
 def test_a_factor_at_hand_gives_the_same_distance():
     first, second = features_to_moments(features(100, 12)), features_to_moments(features(100, 12, seed=1))
     assert frechet_distance(first, second, covariance_to_factor(second.covariance)) == frechet_distance(first, second)
+
+
+@pytest.mark.parametrize("n", [2, 20, 500])
+def test_the_factor_of_the_gpu_is_that_of_the_cpu_up_to_a_rotation(n):
+    covariance = features_to_moments(features(n, 64)).covariance
+    for factor in (covariance_to_factor(covariance), _factor_by_eigenvectors(covariance)):
+        assert factor.shape == (64, min(n - 1, 64))
+        torch.testing.assert_close(factor @ factor.mT, covariance, rtol=1e-12, atol=1e-13 * float(covariance.trace()))
 
 
 def traces(n, f, reference=500):

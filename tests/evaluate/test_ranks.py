@@ -1,6 +1,7 @@
 """Processes that share an evaluation give the figures of one process alone."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from tests.evaluate.cases import Replay, plan, stripes
 
-from wcgan.core.processes import Rank
+from wcgan.core.processes import Rank, process_group
 from wcgan.evaluate.precision_recall import precision_recall
 from wcgan.evaluate.protocol import METRICS
 from wcgan.evaluate.score import evaluate_generator
@@ -50,9 +51,10 @@ def measure(rank, cache):
 
 def work(index, count, folder):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=index, world_size=count)
-    torch.save(measure(Rank(index, count), folder / f"cache-{index}"), folder / f"{index}.pt")
-    dist.destroy_process_group()
+    with process_group("gloo", init_method=f"file://{folder}/meeting", rank=index, world_size=count):
+        torch.save(measure(Rank(index, count), folder / f"cache-{index}"), folder / f"{index}.pt")
+    tasks = Path("/proc/self/task")  # on Linux: one file per thread
+    assert not [task for task in tasks.glob("*/comm") if "gloo" in task.read_text()]
 
 
 @pytest.mark.parametrize("count", [2, 3])

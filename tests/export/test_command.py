@@ -27,7 +27,7 @@ def test_a_generator_of_the_package_is_exported_by_its_name(command, tmp_path):
     [
         (("--format", "tflite"), "unknown format 'tflite'"),
         (("--format", "onnx", "--checkpoint", "99"), "has no checkpoint 99"),
-        (("--format", "hub", "--label", "1"), "leave out label=1"),
+        (("--format", "hub", "--classes", "1"), "leave out the class 1"),
     ],
     ids=["format", "checkpoint", "label"],
 )

@@ -15,6 +15,8 @@ from wcgan.nets.blocks import (
     DownBlock,
     LeakyConvolution,
     PooledConv2d,
+    SameBlock,
+    SelfAttention,
     UpBlock,
     UpsampledConv2d,
     prepare,
@@ -137,3 +139,33 @@ def test_two_passes_through_spectral_normalisation_before_one_backward_pass():
     layer, x = prepare(nn.Linear(3, 2), 2, spectral=True), torch.randn(4, 3)
     (layer(x).sum() - layer(-x).sin().sum()).backward()
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+def test_a_same_block_adds_two_normalised_convolutions_to_its_input():
+    block, x = make(SameBlock(IN, wcgan.WhiteningColoring2d)), make_input(side=5)
+    h = conv(block.conv1, relu(block.norm1(x)))
+    reference = x + conv(block.conv2, relu(block.norm2(h)))
+    torch.testing.assert_close(block(x), reference, **EXACT)
+
+
+@pytest.mark.parametrize("spectral", [False, True])
+def test_attention_gathers_from_pooled_positions_by_softmax(spectral):
+    block, x = make(SelfAttention(8, spectral)).eval(), make_input(side=4, channels=8)
+    query, key, value, out = (layer.weight[:, :, 0, 0] for layer in (block.query, block.key, block.value, block.out))
+    expected = torch.zeros_like(x)
+    for n in range(len(x)):
+        pooled = []  # the largest key and value, channel by channel, of each 2 x 2 positions
+        for i, j in [(0, 0), (0, 2), (2, 0), (2, 2)]:
+            four = x[n, :, i : i + 2, j : j + 2].flatten(1)  # (8, 4)
+            pooled.append(((key @ four).amax(1), (value @ four).amax(1)))
+        for i in range(4):
+            for j in range(4):
+                agreement = torch.stack([(query @ x[n, :, i, j]) @ k for k, _ in pooled]).exp()
+                gathered = sum(a * v for a, (_, v) in zip(agreement / agreement.sum(), pooled, strict=True))
+                expected[n, :, i, j] = x[n, :, i, j] + block.gamma * (out @ gathered)
+    assert_same_with_gradients(block, block(x), expected, x)
+
+
+def test_attention_starts_as_the_identity():
+    x = make_images(channels=8, side=4)
+    assert torch.equal(SelfAttention(8)(x), x)

@@ -37,6 +37,10 @@ BAD_GENERATORS = [
     ("options", {"dictionary": 4}, {"normalization": "cWC", "classes": 3}, "a mapping with keys among eps, momentum"),
     ("options", {"eps": 2}, {}, "right for WC of width 256: eps"),
     ("options", {"groups": 3}, {"widths": (6, 8)}, "right for WC of width 8: groups"),
+    ("depth", 0, {}, "from 1 to 12"),
+    ("depth", 10**6, {}, "from 1 to 12"),
+    ("depth", 2, {"kind": "dcgan"}, "1 for DCGAN"),
+    ("attention", 12, {}, "0, or a side of its maps: [8, 16, 32]"),
     ("options", {"groups": 2}, {"normalization": "BN"}, "right for BN of width 256: groups=2 has no meaning"),
 ]
 BAD_DISCRIMINATORS = [
@@ -54,6 +58,8 @@ BAD_DISCRIMINATORS = [
     ("slope", 1.5, {}, "a number in [0, 1)"),
     ("slope", "0.1", {}, "a number in [0, 1)"),
     ("resolution", 30, {}, "a multiple of 4"),
+    ("attention", 32, {}, "0, or a side of its maps: [8, 16]"),
+    ("attention", 16, {"kind": "dcgan"}, "0, or a side of its maps: []"),
     ("resolution", 36, {"kind": "dcgan"}, "a multiple of 8"),
 ]
 PARTNERS = {

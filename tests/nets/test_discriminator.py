@@ -173,3 +173,14 @@ def test_a_state_dict_carries_the_whole_discriminator(kind):
     fresh.load_state_dict(trained.state_dict())
     before, after = (d(make_images(), make_labels()).realness for d in (trained, fresh))
     assert torch.equal(before, after)
+
+
+def test_attention_stands_once_after_the_first_block_of_its_side():
+    network = make_discriminator(downsample=1, attention=8)  # 16 x 16, then 8 x 8 three times
+    assert [type(block).__name__ for block in network.blocks] == [
+        "DownBlock",
+        "SelfAttention",
+        "DownBlock",
+        "DownBlock",
+    ]
+    assert network(make_images()).realness.shape == (5,)

@@ -176,3 +176,15 @@ def test_a_folded_generator_makes_the_same_images(name, kind):
     generator(make_noise(), *labels)
     folded = wcgan.fold(generator)
     torch.testing.assert_close(folded(make_noise(), *labels), generator.eval()(make_noise(), *labels))
+
+
+def test_a_deeper_generator_with_attention_trains_and_folds():
+    generator = make_generator("cWC", depth=2, attention=8)
+    names = [type(block).__name__ for block in generator.blocks]
+    assert names == ["UpBlock", "SameBlock", "SelfAttention", "UpBlock", "SameBlock"]
+    randomize(generator)
+    generator(make_noise(), make_labels()).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in generator.parameters())
+    generator.eval()
+    images = generator(make_noise(), make_labels())
+    torch.testing.assert_close(wcgan.fold(generator)(make_noise(), make_labels()), images, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,8 @@ UNCONDITIONAL = tuple(name for name in VARIANTS if name not in CONDITIONAL)
 WHITENED = tuple(name for name, variant in wcgan.VARIANTS.items() if variant.whitening != "none")
 GROUPED = ("DBN", "IterNorm")
 # One variant for each path through the code, for claims about what all layers share; values are tested for all of them.
-PATHS = ("BN", "W-only", "C-only", "WC", "DBN", "IterNorm", "cBN", "cWC-diag", "cWC_sa")
+# std-C is the only one here that multiplies a diagonal whitening by a full coloring.
+PATHS = ("BN", "W-only", "C-only", "std-C", "WC", "DBN", "IterNorm", "cBN", "cWC-diag", "cWC_sa")
 WHITENED_PATHS = tuple(name for name in PATHS if name in WHITENED)
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 

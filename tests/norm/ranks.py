@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import wcgan
+from wcgan.core.processes import process_group
 
 NAMES = ("WC", "BN", "cWC", "DBN", "IterNorm", "std-C", "WzcaC", "cBN", "cWC_sa")
 SPLITS = {"5 and 3": (5, 3), "4 and 0": (4, 0), "1 and 6": (1, 6)}
@@ -148,8 +149,7 @@ def compiled_layer(rank: int) -> dict[str, Any]:
 def run(rank: int, folder: str) -> None:
     """All cases on one rank."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    try:
+    with process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2):
         results: dict[Any, Any] = {}
         for name in NAMES:
             for split in SPLITS:
@@ -161,8 +161,6 @@ def run(rank: int, folder: str) -> None:
         results["own group"] = caught(own_group, rank)
         results["compiled"] = caught(compiled_layer, rank)
         torch.save(results, Path(folder) / f"rank{rank}.pt")
-    finally:
-        dist.destroy_process_group()
 
 
 def caught(case: Any, *args: Any) -> Any:

@@ -137,7 +137,7 @@ def refused_by_both(channels, **options):
     [
         ({"whitening": "pca"}, "'pca'", ["cholesky", "zca", "newton", "standardize", "none"]),
         ({"coloring": "low-rank"}, "'low-rank'", ["full", "diagonal"]),
-        ({"init": "orthogonal"}, "'orthogonal'", ["glorot", "identity"]),
+        ({"init": "uniform"}, "'uniform'", ["glorot", "orthogonal", "identity"]),
         ({"groups": 3}, "got 3", ["divisor of the 4 channels"]),
         ({"groups": 0}, "got 0", ["positive divisor"]),
         ({"groups": -2}, "got -2", ["positive divisor"]),
@@ -188,5 +188,5 @@ def test_fewer_than_one_channel_by_name_is_refused(name):
 
 
 def test_an_argument_that_no_layer_has_is_refused():
-    with pytest.raises(TypeError, match="affine"):
-        wcgan.normalization("WC", 4, affine=True)
+    with pytest.raises(TypeError, match="elementwise_affine"):
+        wcgan.normalization("WC", 4, elementwise_affine=True)

@@ -205,6 +205,18 @@ def test_an_exported_layer_takes_batches_of_any_size(name, training):
         torch.testing.assert_close(program.module()(*inputs), layer(*inputs), **EXACT)
 
 
+@pytest.mark.parametrize("name", ["cWC", "cWC_sa"])
+def test_an_exported_folded_layer_takes_batches_and_labels_of_any_number(name):
+    layer = make_layer(name, classes=7)
+    layer(*make_inputs(layer, 5, CHANNELS, 3, 2))
+    folded, batch = wcgan.fold(layer), torch.export.Dim("batch")
+    example = tuple(tensor.contiguous() for tensor in make_inputs(layer, 5, CHANNELS, 3, 2))
+    program = torch.export.export(folded, example, dynamic_shapes={"x": {0: batch}, "labels": {0: batch}})
+    for samples in (2, 31):
+        inputs = make_inputs(layer, samples, CHANNELS, 3, 2, seed=samples)
+        torch.testing.assert_close(program.module()(*inputs), folded(*inputs), **EXACT)
+
+
 def test_an_exported_network_takes_batches_of_any_size():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, CHANNELS, 1), wcgan.WhiteningColoring2d(CHANNELS), nn.ReLU()).eval()

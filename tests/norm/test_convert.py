@@ -71,6 +71,28 @@ def test_evaluation_gives_what_batch_normalisation_gave(options):
     torch.testing.assert_close(converted(images(7)), expected, **ROUNDING)
 
 
+@pytest.mark.parametrize("name", ["BN", "WC-diag", "std-C", "WzcaC", "WC", "DBN"])
+def test_a_variant_by_its_name_gives_what_batch_normalisation_gave(name):
+    model = trained_tower().eval()
+    expected = model(images(7))
+    wcgan.convert_batchnorm(model, name)
+    torch.testing.assert_close(model(images(7)), expected, **ROUNDING)
+    for layer in norms(model):
+        like = wcgan.normalization(name, layer.num_features)
+        chosen = ("whitening", "coloring", "groups")
+        assert [getattr(layer, each) for each in chosen] == [getattr(like, each) for each in chosen]
+
+
+def test_volumes_give_what_batch_normalisation_gave():
+    bn = nn.BatchNorm3d(3, dtype=torch.float64)
+    volumes = images()[:, :, None] + images(1)[..., None]
+    bn(volumes)
+    expected = bn.eval()(volumes)
+    layer = wcgan.convert_batchnorm(bn)
+    assert type(layer) is wcgan.WhiteningColoring3d
+    torch.testing.assert_close(layer(volumes), expected, **ROUNDING)
+
+
 def test_a_model_converted_in_training_mode_gives_the_same_evaluation():
     model = trained_tower()
     expected = copy.deepcopy(model).eval()(images(7))
@@ -195,14 +217,40 @@ class MyBatchNorm(nn.BatchNorm2d):
     pass
 
 
-def test_a_subclass_is_left_alone():
-    model = nn.Sequential(MyBatchNorm(3), nn.BatchNorm2d(3), nn.GroupNorm(1, 3), nn.BatchNorm3d(3))
-    wcgan.convert_batchnorm(model)
+def test_a_subclass_is_left_alone_and_named_in_one_warning():
+    model = nn.Sequential(MyBatchNorm(3), nn.BatchNorm2d(3), nn.GroupNorm(1, 3), nn.Sequential(MyBatchNorm(3)))
+    with pytest.warns(UserWarning, match=r"left these layers alone: 0 \(MyBatchNorm\), 3\.0 \(MyBatchNorm\)$"):
+        wcgan.convert_batchnorm(model)
     kinds = [type(module) for module in model]
-    assert kinds == [MyBatchNorm, wcgan.WhiteningColoring2d, nn.GroupNorm, nn.BatchNorm3d]
+    assert kinds == [MyBatchNorm, wcgan.WhiteningColoring2d, nn.GroupNorm, nn.Sequential]
 
 
-@pytest.mark.parametrize("lazy", [nn.LazyBatchNorm1d, nn.LazyBatchNorm2d])
+@pytest.mark.parametrize("name", ["cWC", "cBN"])
+def test_a_variant_that_depends_on_the_class_is_refused(name):
+    with pytest.raises(ValueError, match=rf"^{name} depends on the class, .* choose one of BN, W-only"):
+        wcgan.convert_batchnorm(nn.BatchNorm2d(3), name)
+
+
+def test_an_unknown_variant_is_refused():
+    with pytest.raises(ValueError, match="unknown normalization 'wc'; choose one of BN"):
+        wcgan.convert_batchnorm(nn.BatchNorm2d(3), "wc")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("IterNorm", "whitening='newton' is approximate"),
+        ("W-only", "coloring='none' drops scales and shifts"),
+        ("C-only", "whitening='none' drops the normalisation"),
+    ],
+)
+def test_a_variant_that_changes_the_output_says_so_once(name, reason):
+    with pytest.warns(UserWarning, match=f"changes the output in evaluation: {reason}$") as said:
+        wcgan.convert_batchnorm(trained_tower(), name)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("lazy", [nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d])
 def test_a_lazy_layer_is_refused_by_its_path_and_the_model_left_alone(lazy):
     model = nn.Sequential(nn.BatchNorm2d(3), nn.Sequential(lazy()))
     with pytest.raises(ValueError, match=r"^1\.0 is a lazy batch normalisation"):
@@ -225,7 +273,7 @@ def test_groups_that_do_not_divide_leave_the_model_alone():
 
 def test_a_model_without_batch_normalisation_is_returned_with_a_warning():
     model = nn.Sequential(nn.Conv2d(3, 4, 1))
-    with pytest.warns(UserWarning, match="found no BatchNorm1d, BatchNorm2d or SyncBatchNorm"):
+    with pytest.warns(UserWarning, match="found no batch normalisation"):
         assert wcgan.convert_batchnorm(model) is model
 
 

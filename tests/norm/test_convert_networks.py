@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 import wcgan
+from wcgan.core.processes import process_group
 from wcgan.norm import FoldedMap, WhiteningLayer
 
 ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
@@ -141,13 +142,13 @@ def small_network():
 
 
 def train_on_a_rank(rank, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    wrapped = DistributedDataParallel(small_network(), gradient_as_bucket_view=True, bucket_cap_mb=3)
-    converted = wcgan.convert_batchnorm(wrapped, sync=True)
-    converted(images(8).chunk(2)[rank]).square().mean().backward()
-    kept = (type(converted) is DistributedDataParallel, converted.gradient_as_bucket_view, converted.bucket_bytes_cap)
-    torch.save((kept, [p.grad.clone() for p in converted.parameters()]), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    with process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2):
+        wrapped = DistributedDataParallel(small_network(), gradient_as_bucket_view=True, bucket_cap_mb=3)
+        converted = wcgan.convert_batchnorm(wrapped, sync=True)
+        converted(images(8).chunk(2)[rank]).square().mean().backward()
+        same = type(converted) is DistributedDataParallel
+        kept = (same, converted.gradient_as_bucket_view, converted.bucket_bytes_cap)
+        torch.save((kept, [p.grad.clone() for p in converted.parameters()]), f"{folder}/{rank}.pt")
 
 
 @needs_gloo

@@ -373,6 +373,27 @@ def test_a_conditional_layer_by_itself_can_be_of_one_class():
     torch.testing.assert_close(wcgan.fold(layer, label=2)(x), layer(x, torch.full((5,), 2)), **ROUNDING)
 
 
+class FromNoise(nn.Module):
+    """Asks for the batch size with `len`, which torch.fx does not record by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.norm = nn.Linear(6, 4 * D), make_layer("cWC", momentum=0.5)
+
+    def forward(self, z, labels):
+        return relu(self.norm(self.dense(z).view(len(z), D, 2, 2), labels))
+
+
+def test_one_class_of_a_model_that_uses_len_becomes_part_of_the_dense_layer():
+    model = FromNoise().double()
+    z = torch.randn(5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model(z, make_labels(5))
+    folded = wcgan.fold(model.eval(), label=2)
+    torch.testing.assert_close(folded(z), model(z, torch.full((5,), 2)), **ROUNDING)
+    assert maps(folded) == {}
+    assert "len" not in globals()
+
+
 @pytest.mark.parametrize("label", [CLASSES, -1])
 def test_a_class_that_is_not_there_is_refused(label):
     with pytest.raises(ValueError, match=rf"label {label} is out of range.*0 to {CLASSES - 1}"):

@@ -30,7 +30,7 @@ def draw_layer(rng):
         "momentum": rng.choice((None, 0.0, 0.01, 0.5, 1.0)),
         "iterations": rng.choice((1, 3, 5)),  # the oracle's form of the iteration loses digits with more
         "track_running_stats": rng.random() < 0.8,
-        "init": rng.choice(("glorot", "identity")),
+        "init": rng.choice(("glorot", "orthogonal", "identity")),
         "dtype": rng.choice((torch.float64, torch.float64, torch.float32)),
     }
     if options["dtype"] == torch.float32:

@@ -1,6 +1,7 @@
 """The unconditional layers: their coloring at the start, their shapes, and their equality with batch normalisation."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +18,13 @@ def test_identity_init_is_whitening_alone(name):
     layer = wcgan.normalization(name, CHANNELS, init="identity", dtype=torch.float64)
     x = make_batch(5, CHANNELS, 2, 2)
     torch.testing.assert_close(layer(x), wcgan.functional.whiten(x, layer.whitening, layer.eps), **EXACT)
+
+
+def test_orthogonal_init_draws_an_orthogonal_matrix():
+    plain, conditional = wcgan.WhiteningColoring2d, partial(wcgan.ConditionalWhiteningColoring2d, classes=3)
+    for build in (plain, conditional):
+        gamma = build(6, init="orthogonal").weight
+        torch.testing.assert_close(gamma @ gamma.T, torch.eye(6), rtol=0, atol=1e-5)
 
 
 def test_glorot_init_draws_a_uniform_matrix_of_variance_one_over_d():

@@ -115,3 +115,20 @@ def test_one_run_alone_shows_its_own_picture(trained, report):
     assert "Drawn from" not in section(page, "Samples")
     data = (page.all("img")[0].attributes["src"] or "").partition(",")[2]
     assert base64.b64decode(data) == (run / "samples" / "0000002.png").read_bytes()
+
+
+def row_names(page):
+    return [[name.text for name in names.all("li")] for names in page.all("ol")]
+
+
+def test_grids_name_their_rows(trained, report):
+    assert row_names(report(trained("run"))) == [["a", "b", "c"]]
+    assert row_names(report(trained("one"), trained("two", "WC"))) == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize("facts", ["{", "[]", '{"classes": 3}', '{"classes": [1, 2, 3]}', None])
+def test_rows_whose_names_cannot_be_read_have_their_numbers(trained, report, facts):
+    run = trained("run")
+    for file in (run / "checkpoints").glob("*.json"):
+        file.unlink() if facts is None else file.write_text(facts)
+    assert row_names(report(run)) == [["0", "1", "2"]]

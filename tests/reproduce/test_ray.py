@@ -22,7 +22,7 @@ from wcgan.runs.folder import Run
 
 ray = import_ray()
 needs_ray = pytest.mark.skipif(ray is None, reason="Ray is not installed: pip install 'wcgan[cluster]'")
-pytestmark = pytest.mark.usefixtures("shared_cache")
+pytestmark = pytest.mark.usefixtures("digits_at_hand")
 ITERATIONS = 40
 ROWS = ("BN", "cWC")
 CHECKPOINTS = "train.checkpoint_every=5"
@@ -48,11 +48,11 @@ def planned(pictures):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cache, planned):
+def whole(tmp_path_factory, digits_cache, planned):
     """The runs, one after another and never stopped."""
     plan = planned(tmp_path_factory.mktemp("whole"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WCGAN_CACHE", str(cache))
+        patch.setenv("WCGAN_CACHE", str(digits_cache))
         patch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
         assert [complete_run(run).status for run in plan.runs] == ["done", "done"]
     return plan

@@ -1,11 +1,15 @@
-"""A trained generator from its run's folder: no training data, no pickled code, and a sentence where it cannot be."""
+"""A trained generator from wherever it is: no training data, no pickled code, and a sentence where it cannot be."""
 
+import hashlib
+import json
 import os
 import pickle
 import re
 import shutil
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 import torch
@@ -147,3 +151,116 @@ def test_weights_that_do_not_fit_the_config_are_said(trained, tmp_path):
 def test_a_device_that_is_not_there_is_said(trained, device):
     with pytest.raises(ValueError, match=r"no GPU cuda:99|the device must be auto, cpu, cuda or cuda:N, got"):
         wcgan.load(trained.folder, device=device)
+
+
+@pytest.mark.parametrize("name", ["0000004.safetensors", "0000004.json"])
+def test_a_checkpoint_is_loaded_by_its_file(trained, name):
+    generator = wcgan.load(trained.checkpoints / name, device="cpu")
+    assert generator.iteration == 4
+    assert torch.equal(generator.sample(3), load_generator(trained.folder, "4").sample(3))
+
+
+def test_a_shipped_generator_is_loaded_by_its_name_unless_there_is_a_folder_of_that_name(
+    trained, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert wcgan.load("digits-cWC_sa", device="cpu").config.normalization == "cWC_sa"
+    shutil.copytree(trained.folder, "digits-cWC_sa")
+    assert wcgan.load("digits-cWC_sa", device="cpu").config.normalization == "cWC"
+
+
+@pytest.mark.parametrize("form", ["safetensors", "hub"])
+def test_an_exported_folder_draws_what_the_run_does(trained, tmp_path, form):
+    if form == "hub":
+        pytest.importorskip("huggingface_hub")
+    from wcgan.export import export_run
+
+    export_run(trained.folder, form, tmp_path / "out")
+    generator = wcgan.load(tmp_path / "out", device="cpu")
+    assert generator.class_names == ("a", "b", "c")
+    assert torch.equal(generator.sample(5, "b", seed=2), load_generator(trained.folder).sample(5, 1, seed=2))
+    assert torch.equal(wcgan.load(tmp_path / "out" / "model.safetensors", device="cpu").sample(3), generator.sample(3))
+
+
+def test_what_cannot_be_loaded_is_said_in_one_sentence(trained, tmp_path):
+    (tmp_path / "onnx").mkdir()
+    for name in ("export.json", "generator.onnx"):
+        (tmp_path / "onnx" / name).touch()
+    (tmp_path / "a.safetensors").touch()
+    cases = {
+        tmp_path / "onnx": "there is no config.json; generator.onnx is for other software",
+        tmp_path / "a.safetensors": "is no checkpoint of a run: those are in RUN/checkpoints",
+        tmp_path / "missing": "is not there; name the folder of a run, or a shipped generator: cifar10-cWC",
+        tmp_path: "is not the folder of a run: it has no config.yaml",
+    }
+    for source, said in cases.items():
+        with pytest.raises(ValueError, match=re.escape(said)):
+            wcgan.load(source)
+    with pytest.raises(ValueError, match=r"is a checkpoint already: leave out checkpoint=6"):
+        wcgan.load(trained.checkpoints / "0000004.json", checkpoint="6")
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The part of a model hub that a download needs, for one model whose files are in `folder`."""
+
+    folder, revision = None, "a" * 40
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        found = re.fullmatch(r"/me/mine/resolve/[^/]+/([\w.]+)", self.path)
+        known = self.path.startswith("/api/models/me/mine")
+        content = json.dumps({"id": "me/mine", "sha": self.revision}).encode() if known else b""
+        if found and (self.folder / found[1]).is_file():
+            known, content = True, (self.folder / found[1]).read_bytes()
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", self.revision)
+        if not known:
+            self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *arguments):
+        pass
+
+
+LOAD = """
+import sys, wcgan
+for name in sys.argv[1:]:
+    try:
+        generator = wcgan.load(name, device="cpu")
+        print(generator.class_names, generator.sample(4, "c", seed=1).flatten().tolist())
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_generator_on_a_hub_is_loaded_by_its_name_and_then_from_the_cache(trained, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    from wcgan.export import export_run
+
+    export_run(trained.folder, "safetensors", tmp_path / "out")
+    hub = ThreadingHTTPServer(("127.0.0.1", 0), type("OneModel", (Hub,), {"folder": tmp_path / "out"}))
+    address = f"http://127.0.0.1:{hub.server_port}"
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("HF_")}
+    environment |= {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
+
+    def load(*names):
+        command = [sys.executable, "-c", LOAD, *names]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    Thread(target=hub.serve_forever, daemon=True).start()
+    try:
+        drawn, missing = load("me/mine", "me/other")
+    finally:
+        hub.shutdown()
+        hub.server_close()
+    expected = load_generator(trained.folder).sample(4, 2, seed=1).flatten().tolist()
+    assert drawn == f"('a', 'b', 'c') {expected}"
+    assert re.match(r"me/other is not there; .* As a model on a hub: it cannot be downloaded \(.*404", missing)
+    assert load("me/mine") == [drawn]  # the hub is gone

@@ -9,11 +9,11 @@ from wcgan.nets import GeneratorConfig, build_generator
 from wcgan.runs.sampler import Sampler
 
 
-def sampler(normalization="cWC", **fields):
+def sampler(normalization="cWC", names=(), **fields):
     torch.manual_seed(0)
     classes = 3 if normalization.startswith("c") else None
     fields = {"widths": (4,), "noise": 6, "channels": 1, "classes": classes, **fields}
-    return Sampler(build_generator(GeneratorConfig(normalization=normalization, **fields)))
+    return Sampler(build_generator(GeneratorConfig(normalization=normalization, **fields)), names)
 
 
 def test_a_seed_gives_the_same_images_and_another_seed_others():
@@ -122,3 +122,73 @@ def test_a_grid_of_many_classes_shows_the_first():
 
 def test_a_grid_without_classes_is_square():
     assert len(sampler("WC").rows(columns=4)) == 16
+
+
+NAMES = ("cat", "Dog", "10")
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [("cat", [0, 0, 0]), ("dog", [1, 1, 1]), (["Dog", 0], [1, 0, 1]), ("10", [2, 2, 2]), ("1", [1, 1, 1])],
+)
+def test_a_class_is_named_or_numbered(classes, expected):
+    assert sampler(names=NAMES).labels(3, classes).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "said"),
+    [
+        (NAMES, "cow", "there is no class 'cow'; this generator has cat, Dog, 10"),
+        (NAMES, "7", "class 7 is out of range: this generator has classes 0 to 2"),
+        (("crane", "b", "crane"), "crane", "several classes are called 'crane': choose one of the numbers 0, 2"),
+        ((), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2, without names"),
+    ],
+)
+def test_a_class_that_is_not_there_is_said_with_those_that_are(names, wanted, said):
+    with pytest.raises(ValueError) as refusal:
+        sampler(names=names).sample(2, wanted)
+    assert str(refusal.value) == said
+
+
+def test_it_says_what_it_is():
+    assert repr(sampler()) == ("Sampler(normalization='cWC', classes=3, image=(1, 8, 8), noise=6, device='cpu')")
+    assert repr(sampler("WC")) == "Sampler(normalization='WC', image=(1, 8, 8), noise=6, device='cpu')"
+
+
+def close(one, other):
+    return one.shape == other.shape and (one.int() - other.int()).abs().max() <= 1
+
+
+def test_an_interpolation_begins_and_ends_with_plain_samples():
+    drawn = sampler(names=NAMES)
+    film = drawn.interpolate(4, 5, seeds=(3, 4), classes=("cat", "10"), truncation=0.5)
+    assert film.shape == (4, 5, 1, 8, 8)
+    assert close(film[0], drawn.sample(5, "cat", 3, 0.5))
+    assert close(film[-1], drawn.sample(5, 2, 4, 0.5))
+    assert close(film[1], drawn.between(1 / 3, 5, (3, 4), (0, 2), 0.5))
+
+
+def test_what_is_given_once_stays_on_the_whole_way():
+    drawn = sampler()
+    assert close(drawn.between(1.0, 5, seeds=4, classes=(0, 2)), drawn.sample(5, 2, 4))
+    assert close(drawn.between(1.0, 5, seeds=(3, 4), classes=1), drawn.sample(5, 1, 4))
+    assert close(drawn.between(1.0, 5, seeds=(3, 4)), drawn.sample(5, None, 4))
+    plain = sampler("WC")
+    assert torch.equal(plain.between(1.0, 5, (3, 4)), plain.sample(5, seed=4))
+
+
+@pytest.mark.parametrize(
+    ("normalization", "options", "said"),
+    [
+        ("cWC", {"frames": 1}, "frames must be at least 2, got 1"),
+        ("cWC", {"seeds": (1, 2, 3)}, "an interpolation takes one or two seeds, got 3"),
+        ("cWC", {"classes": []}, "an interpolation takes one or two classes, got 0"),
+        ("cWC", {"classes": (0, 3)}, "class 3 is out of range"),
+        ("WC", {"classes": (0, 1)}, r"this generator \(WC\) has no classes"),
+    ],
+)
+def test_an_interpolation_that_cannot_be_is_refused(normalization, options, said):
+    with pytest.raises(ValueError, match=said):
+        sampler(normalization).interpolate(**{"frames": 2, "count": 2, **options})
+    with pytest.raises(ValueError, match=r"the position must be from 0 to 1, got 1\.5"):
+        sampler(normalization).between(1.5)

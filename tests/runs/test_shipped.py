@@ -13,8 +13,10 @@ from PIL import Image
 
 import wcgan
 from wcgan.core.images import grid
+from wcgan.export import run_to_shipped
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import DEFAULT, find_run, load_generator, run_to_shipped, shipped, shipped_generators
+from wcgan.runs.pretrained import DEFAULT, find_source, shipped, shipped_generators
+from wcgan.runs.sampler import load_generator
 
 ROOT = Path(__file__).parent.parent.parent
 DIGITS = "digits-cWC_sa"
@@ -38,13 +40,13 @@ def test_another_name_is_refused():
 
 def test_a_run_is_found_by_its_path_first_and_then_by_a_shipped_name(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert find_run(Path(DIGITS)) == shipped(DIGITS)
+    assert find_source(Path(DIGITS)) == shipped(DIGITS)
     with pytest.raises(
         ValueError, match=r"^runs/mine is not there; name the folder of a run, or .*cifar10-cWC, digits"
     ):
-        find_run(Path("runs/mine"))
+        find_source(Path("runs/mine"))
     Path(DIGITS).mkdir()
-    assert find_run(Path(DIGITS)) == Path(DIGITS)
+    assert find_source(Path(DIGITS)) == Path(DIGITS)
 
 
 @pytest.mark.parametrize("name", shipped_generators())
@@ -89,6 +91,23 @@ def test_all_their_files_are_part_of_the_package():
     files = {path for path in (package / "generators").rglob("*") if path.is_file()}
     assert files
     assert files <= packed
+
+
+def test_each_is_listed_with_what_a_user_wants_to_know(command):
+    listed = {model.name: model for model in wcgan.models()}
+    assert tuple(listed) == shipped_generators()
+    cifar10 = listed[DEFAULT]
+    assert (cifar10.dataset, cifar10.image, cifar10.normalization) == ("cifar10", (3, 32, 32), "cWC")
+    assert (cifar10.classes[3], round(cifar10.fid, 1), cifar10.licence) == ("cat", 14.8, "MIT")
+    assert cifar10.bytes == sum(path.stat().st_size for path in shipped().rglob("*.safetensors"))
+    assert listed[DIGITS].fid is None
+    code, out, _ = command("models")
+    assert code == 0
+    for model in listed.values():
+        section = out.partition(f"{model.name}\n")[2].partition("made by")
+        for fact in (model.dataset, ", ".join(model.classes), "FID", "MB", "licence  MIT"):
+            assert fact in section[0]
+        assert section[2].splitlines()[0].strip() == model.command
 
 
 def test_shipping_keeps_the_pictures_the_names_and_the_origin(tmp_path):

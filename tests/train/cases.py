@@ -16,8 +16,8 @@ from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import Config, DataConfig, TrainConfig
 from wcgan.runs.folder import Run, new_run
 from wcgan.train.batches import GanBatches
-from wcgan.train.gan import Players, build_players, learning_rate, train_iteration
-from wcgan.train.learner import learner_to_tensors, set_learning_rate
+from wcgan.train.gan import Players, build_players, set_learning_rates, train_iteration
+from wcgan.train.learner import learner_to_tensors
 
 CPU = torch.device("cpu")
 CLASSES = 3
@@ -69,7 +69,9 @@ def tiny_data(count: int = 10, labels: bool = True, side: int = SIDE, channels: 
 def tiny_batches(config: Config, data: Dataset | None = None, **fields: Any) -> GanBatches:
     data = data or tiny_data()
     labels = data.labels if config.conditional else None
-    return GanBatches(data.images, labels, config.classes, config.generator.noise, config.train, CPU, **fields)
+    return GanBatches(
+        data.images, labels, config.classes, config.generator.noise, config.train, CPU, flip=config.data.flip, **fields
+    )
 
 
 def tiny_players(config: Config) -> Players:
@@ -84,7 +86,7 @@ def iterate(
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
     """One iteration as the loop makes it -> its losses."""
-    set_learning_rate(players, learning_rate(config.train, iteration))
+    set_learning_rates(players, config.train, iteration)
     return train_iteration(players, tiny_batches(config, data).draw(iteration), config, dtype)
 
 

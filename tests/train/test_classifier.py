@@ -9,8 +9,14 @@ from tests.train.classifier_cases import CPU, tiny_config, tiny_splits
 from torch.nn.functional import cross_entropy
 
 from wcgan.runs.config import ClassifyTrainConfig
-from wcgan.train.batches import ClassifierBatches
-from wcgan.train.classifier import SideBySide, build_learner, classifier_step, learning_rate, measure_error
+from wcgan.train.classifier import (
+    ClassifierBatches,
+    SideBySide,
+    build_learner,
+    classifier_step,
+    learning_rate,
+    measure_error,
+)
 from wcgan.train.learner import learner_to_tensors
 
 

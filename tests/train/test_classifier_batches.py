@@ -6,7 +6,8 @@ from tests.train.classifier_cases import CPU, tiny_config, tiny_splits
 from torch.nn.functional import pad
 
 from wcgan.core.processes import Rank
-from wcgan.train.batches import ClassifierBatches, Pixels
+from wcgan.nets.classifier import Pixels
+from wcgan.train.classifier import ClassifierBatches
 
 
 def draw(iteration=0, rank=None, **train):

@@ -8,9 +8,8 @@ from tests.train.cases import different, iterate, snapshot, tiny_batches, tiny_c
 
 from wcgan.core.device import Hardware
 from wcgan.norm import VARIANTS
-from wcgan.train.gan import learning_rate, train, train_iteration
+from wcgan.train.gan import set_learning_rates, train, train_iteration
 from wcgan.train.graph import LARGEST_EIGEN, GraphedIteration, hardware_for, hindrance
-from wcgan.train.learner import set_learning_rate
 
 ABLE = Hardware(torch.device("cpu"), torch.float32, False, False, None)  # as one that records
 WHY = "ZCA whitening of 36 channels waits for its eigenvalues"
@@ -44,7 +43,7 @@ def test_what_cannot_be_recorded_is_said_once_and_trains_as_it_is():
     players, plain = tiny_players(config), tiny_players(config)
     run = GraphedIteration(lambda inputs: train_iteration(players, inputs, config, torch.float32), players, said.append)
     for iteration in range(5):
-        set_learning_rate(players, learning_rate(config.train, iteration))
+        set_learning_rates(players, config.train, iteration)
         run(tiny_batches(config).draw(iteration))
         iterate(plain, config, iteration)
     assert said == [f"an iteration is not one CUDA graph: {WHY}; going on without"]

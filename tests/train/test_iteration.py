@@ -1,5 +1,6 @@
 """One iteration: who moves when, which games run, what the average is."""
 
+import math
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -16,11 +17,12 @@ from tests.train.cases import (
     with_discriminator,
 )
 
-from wcgan.norm import VARIANTS
+from wcgan.norm import VARIANTS, WhiteningLayer
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.train import gan as module
-from wcgan.train.gan import learning_rate, update_average
-from wcgan.train.learner import laid_out_like, set_learning_rate
+from wcgan.train.batches import average_weight
+from wcgan.train.gan import learning_rate, train_iteration
+from wcgan.train.learner import laid_out_like, set_learning_rate, update_average
 
 GAMES = {
     "hinge": {"loss": "hinge"},
@@ -190,6 +192,34 @@ def test_the_adam_of_the_config_is_used():
         assert optimizer.param_groups[0]["lr"] == 0.125
 
 
+def test_the_discriminator_may_have_a_rate_of_its_own():
+    config = tiny_config(iterations=10, learning_rate=1.0, learning_rate_discriminator=4.0)
+    players, _ = run_iteration(config, iteration=4)
+    assert players.generator_optimizer.param_groups[0]["lr"] == pytest.approx(0.6)
+    assert players.discriminator_optimizer.param_groups[0]["lr"] == pytest.approx(2.4)
+
+
+def test_weight_decay_shrinks_coloring_matrices_and_nothing_else():
+    def after_one_iteration(decay):
+        players, _ = run_iteration(tiny_config(critic_steps=1, learning_rate=0.1, coloring_decay=decay, iterations=10))
+        return dict(players.generator.named_parameters())
+
+    before = dict(tiny_players(tiny_config()).generator.named_parameters())
+    plain, decayed = after_one_iteration(0.0), after_one_iteration(0.5)
+    changed = [name for name in before if not torch.equal(plain[name], decayed[name])]
+    assert {name.rpartition(".")[2] for name in changed} == {"weight", "class_weight"}
+    assert all("norm" in name for name in changed)
+    for name in changed:
+        assert torch.allclose(plain[name] - decayed[name], 0.05 * before[name], atol=1e-6), name
+
+
+def test_smoothed_labels_give_the_other_classes_their_share():
+    logits, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0])
+    targets = 0.9 * torch.eye(4)[labels] + 0.1 / 4
+    expected = -(targets * logits.log_softmax(1)).sum(1).mean()
+    assert module.class_loss(logits, labels, smoothing=0.1).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
 def test_an_iteration_uses_the_rate_of_its_schedule():
     config = tiny_config(iterations=10, learning_rate=1.0)
     players, _ = run_iteration(config, iteration=4)
@@ -202,7 +232,7 @@ def test_a_rate_that_is_a_tensor_is_set_in_place():
     rates = [torch.tensor(0.5), torch.tensor(0.5)]
     for optimizer, rate in zip(players.optimizers.values(), rates, strict=True):
         optimizer.param_groups[0]["lr"] = rate
-    set_learning_rate(players, 0.25)
+        set_learning_rate(optimizer, 0.25)
     assert [rate.item() for rate in rates] == [0.25, 0.25]
 
 
@@ -293,6 +323,40 @@ def test_without_decay_there_is_no_average_and_samples_come_from_the_generator()
     assert averaged.sampled_generator is averaged.average
 
 
+def test_a_half_life_in_images_halves_the_weight_of_a_state():
+    train = TrainConfig(critic_steps=5, batch=64, ema_half_life=3200, ema_start=640)
+    weights = [average_weight(train, iteration) for iteration in range(12)]
+    assert weights[:2] == [1.0, 1.0]  # a copy, until 640 images have been seen
+    assert math.prod(1 - weight for weight in weights[2:12]) == pytest.approx(0.5)  # 10 iterations of 320 images
+    assert average_weight(TrainConfig(ema=0.75), 0) == 0.25
+    assert average_weight(TrainConfig(), 0) is None
+
+
+def test_an_average_has_one_decay():
+    with pytest.raises(ValueError, match=r"train.ema=0.9 and train.ema_half_life=100 both set the decay: set one to 0"):
+        tiny_config(ema=0.9, ema_half_life=100)
+
+
+def test_recomputed_statistics_are_those_of_the_averages_own_activations():
+    """With one batch shown over and over, running statistics become those of the batch."""
+    config = tiny_config(ema=0.5, ema_statistics="recomputed", learning_rate=0.0)
+    players, inputs = tiny_players(config), tiny_batches(config).draw(0)
+    with torch.no_grad():  # an average whose weights are not the generator's
+        for parameter in players.average.parameters():
+            parameter.mul_(1.5)
+    for layer in (*players.average.modules(), *players.generator.modules()):
+        if isinstance(layer, WhiteningLayer):
+            layer.momentum = 1.0
+    for _ in range(2):
+        train_iteration(players, inputs._replace(average_weight=torch.tensor(0.0)), config, torch.float32)
+    whitened = players.average(inputs.noise, inputs.labels)
+    running = players.average.eval()(inputs.noise, inputs.labels)
+    # What differs is the running covariance, of m samples and not of m - 1.
+    assert torch.allclose(whitened, running, atol=1e-5)
+    others = dict(players.generator.named_buffers())
+    assert different(dict(players.average.named_buffers()), others)
+
+
 def test_the_average_is_never_trained():
     config = tiny_config(ema=0.5)
     players, _ = run_iteration(config)
@@ -300,10 +364,10 @@ def test_the_average_is_never_trained():
     assert all(p.grad is None for p in players.average.parameters())
 
 
-def test_an_average_of_decay_0_is_the_generator():
+def test_an_average_of_weight_1_is_the_generator():
     config = tiny_config(ema=0.5)
     players, _ = run_iteration(config)
-    update_average(players.average, players.generator, 0.0)
+    update_average(players.average, players.generator, torch.tensor(1.0))
     assert different(dict(players.average.state_dict()), dict(players.generator.state_dict())) == []
 
 

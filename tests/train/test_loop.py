@@ -7,12 +7,13 @@ import torch
 from PIL import Image
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
+from wcgan.core.device import find_hardware
 from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.sampler import load_generator
 from wcgan.train import gan as iteration_module
 from wcgan.train import gan as module
 from wcgan.train.gan import train
-from wcgan.train.loop import DivergedError
+from wcgan.train.loop import DivergedError, first_words
 
 
 def run_to_end(folder, evaluator=None, data=None, **settings):
@@ -156,13 +157,13 @@ def loss_at(monkeypatch):
 
     def install(iteration, change):
         calls = []
-        original = iteration_module.generator_loss
+        hinge = iteration_module.LOSSES["hinge"]
 
         def changed(fake):
             calls.append(fake)
-            return change(original(fake)) if len(calls) == iteration else original(fake)
+            return change(hinge.generator(fake)) if len(calls) == iteration else hinge.generator(fake)
 
-        monkeypatch.setattr(iteration_module, "generator_loss", changed)
+        monkeypatch.setitem(iteration_module.LOSSES, "hinge", hinge._replace(generator=changed))
 
     return install
 
@@ -217,13 +218,13 @@ def test_weights_that_are_not_finite_never_become_the_last_checkpoint(tmp_path, 
             return slope * float("nan")
 
     calls = []
-    original = iteration_module.generator_loss
+    hinge = iteration_module.LOSSES["hinge"]
 
     def spoiled(fake):
         calls.append(1)
-        return original(Spoiled.apply(fake) if len(calls) == 4 else fake)
+        return hinge.generator(Spoiled.apply(fake) if len(calls) == 4 else fake)
 
-    monkeypatch.setattr(iteration_module, "generator_loss", spoiled)
+    monkeypatch.setitem(iteration_module.LOSSES, "hinge", hinge._replace(generator=spoiled))
     config = tiny_config(keep_checkpoints=1)
     run = tiny_run(tmp_path / "run", config)
     with pytest.raises(DivergedError, match=r"generator\.\S+ .*iteration 4.*last good state is 0000002"):
@@ -260,7 +261,7 @@ def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
 
 def test_a_batch_that_cannot_be_shared_equally_is_said():
     from wcgan.core.processes import Rank
-    from wcgan.train.gan import check_shares
+    from wcgan.train.batches import check_shares
 
     with pytest.raises(ValueError, match=r"train\.batch=4 cannot be shared equally by 3 processes"):
         check_shares(tiny_config(), Rank(0, 3))
@@ -275,3 +276,11 @@ def test_every_line_of_metrics_is_json_of_its_own(tmp_path):
 def test_channels_last_and_half_precision_train(tmp_path):
     _, outcome = run_to_end(tmp_path, channels_last="yes", precision="bfloat16", iterations=2)
     assert outcome.iteration == 2
+
+
+@pytest.mark.parametrize(
+    ("compiled", "ending"), [(False, ""), (True, "; compiling the networks first: a minute or two")]
+)
+def test_the_first_words_say_what_it_runs_on_and_why_nothing_moves_yet(compiled, ending):
+    hardware = find_hardware(tiny_config(device="cpu", compile="yes" if compiled else "no").train)
+    assert first_words(hardware) == f"training on {hardware.describe()['device']}{ending}"

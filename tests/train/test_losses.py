@@ -8,7 +8,7 @@ from torch import nn
 
 from wcgan.nets import DiscriminatorConfig, build_discriminator
 from wcgan.nets.gan import Scores
-from wcgan.train.gan import DISCRIMINATOR_LOSSES, class_loss, generator_loss, gradient_penalty
+from wcgan.train.gan import LOSSES, class_loss, generator_loss, gradient_penalty
 
 REAL = torch.tensor([2.0, 0.5, -1.0])
 FAKE = torch.tensor([-3.0, 0.0, 1.0])
@@ -16,18 +16,18 @@ FAKE = torch.tensor([-3.0, 0.0, 1.0])
 
 def test_hinge_is_the_mean_of_what_each_side_lacks_to_its_margin():
     # real: (0 + 0.5 + 2) / 3, generated: (0 + 1 + 2) / 3
-    assert DISCRIMINATOR_LOSSES["hinge"](REAL, FAKE).item() == pytest.approx(2.5 / 3 + 3 / 3)
+    assert LOSSES["hinge"].discriminator(REAL, FAKE).item() == pytest.approx(2.5 / 3 + 3 / 3)
 
 
 def test_hinge_leaves_scores_beyond_the_margin_alone():
     real, fake = REAL.clone().requires_grad_(), FAKE.clone().requires_grad_()
-    DISCRIMINATOR_LOSSES["hinge"](real, fake).backward()
+    LOSSES["hinge"].discriminator(real, fake).backward()
     assert torch.allclose(real.grad, torch.tensor([0.0, -1 / 3, -1 / 3]))
     assert torch.allclose(fake.grad, torch.tensor([0.0, 1 / 3, 1 / 3]))
 
 
 def test_wasserstein_is_the_difference_of_the_means():
-    assert DISCRIMINATOR_LOSSES["wasserstein"](REAL, FAKE).item() == pytest.approx(-2 / 3 - 0.5)
+    assert LOSSES["wasserstein"].discriminator(REAL, FAKE).item() == pytest.approx(-2 / 3 - 0.5)
 
 
 def test_the_generator_raises_the_mean_score():

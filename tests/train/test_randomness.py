@@ -1,5 +1,7 @@
 """Draws depend on seed, purpose and step alone; every image is seen once in each epoch."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.train.cases import tiny_batches, tiny_config, tiny_data
@@ -7,6 +9,8 @@ from tests.train.cases import tiny_batches, tiny_config, tiny_data
 from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
 from wcgan.train.batches import EpochOrder
+
+AUGMENTED = {"augment": ("color", "translation", "cutout")}
 
 
 def draw(seed=0, purpose="critic", step=0):
@@ -68,18 +72,33 @@ def test_the_indices_of_a_step_do_not_depend_on_the_steps_before():
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("labels", ["real", "uniform"])
 def test_the_shares_of_all_processes_make_up_the_draw_of_one(count, labels):
-    config = tiny_config(critic_steps=3, generator_batch=8, gradient_penalty=10.0, generated_labels=labels)
-    whole = tiny_batches(config).draw(3)
-    parts = [tiny_batches(config, rank=Rank(index, count)).draw(3) for index in range(count)]
-    for name, expected in whole._asdict().items():
-        shares = [getattr(part, name) for part in parts]
-        samples = 0 if name in ("noise", "labels") else 1
+    config = tiny_config(
+        critic_steps=3, generator_batch=8, gradient_penalty=10.0, generated_labels=labels, consistency=1.0, **AUGMENTED
+    )
+    config = replace(config, data=replace(config.data, flip=True))
+    whole = tensors(tiny_batches(config).draw(3))
+    parts = [tensors(tiny_batches(config, rank=Rank(index, count)).draw(3)) for index in range(count)]
+    assert {"real", "shift.mirrored", "critic_view.hole", "view.color"} <= whole.keys()
+    for name, expected in whole.items():
+        shares = [part[name] for part in parts]
+        samples = 0 if name.split(".")[0] in ("noise", "labels", "view") else 1
         assert torch.equal(torch.cat(shares, samples), expected), name
+
+
+def tensors(inputs):
+    """Name -> tensor, of inputs that may have others in them."""
+    found = {}
+    for name, value in inputs._asdict().items():
+        if isinstance(value, tuple):
+            found |= {f"{name}.{inner}": each for inner, each in tensors(value).items()}
+        elif value is not None:
+            found[name] = value
+    return found
 
 
 def test_an_iteration_is_drawn_for_all_its_updates():
     inputs = tiny_batches(tiny_config(critic_steps=3, batch=4, generator_batch=8, gradient_penalty=10.0)).draw(0)
-    shapes = {name: tuple(values.shape) for name, values in inputs._asdict().items()}
+    shapes = {name: tuple(values.shape) for name, values in tensors(inputs).items()}
     assert shapes == {
         "real": (3, 4, 1, 8, 8),
         "real_labels": (3, 4),
@@ -120,8 +139,9 @@ def test_with_real_labels_a_generated_batch_has_those_of_the_real_batch_beside_i
 
 
 def test_the_choice_of_labels_changes_no_other_draw():
-    real, uniform = (tiny_batches(tiny_config(generated_labels=choice)).draw(3) for choice in ("real", "uniform"))
-    changed = [n for n in real._fields if n != "between" and not torch.equal(getattr(real, n), getattr(uniform, n))]
+    drawn = (tiny_batches(tiny_config(generated_labels=choice)).draw(3) for choice in ("real", "uniform"))
+    real, uniform = map(tensors, drawn)
+    changed = [name for name in real if not torch.equal(real[name], uniform[name])]
     assert changed == ["critic_labels", "labels"]
 
 

@@ -1,6 +1,8 @@
 """The command line, `wcgan`. A command parses its options, calls the library and prints what came back."""
 
+import logging
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -25,34 +27,41 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as train.iterations=2000. Repeatable."),
 ]
 CheckpointName = Annotated[str, typer.Option("--checkpoint", help="Checkpoint of a run: last, best or an iteration.")]
+InceptionWeights = Annotated[
+    Path | None, typer.Option("--inception-weights", help="File with the weights of the Inception network.")
+]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda or cuda:N.")]
 
 
-class _FlagsWithoutType:
-    """Leaves out the type `<bool>`, which help would show beside options that take no value."""
+class _PlainHelp:
+    """Help without types that tell a reader nothing: `<bool>` beside a flag, `<list[Path]>` beside an argument."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
-            if getattr(param, "is_flag", False):
+            if param.param_type_name == "argument":
+                param.metavar = param.name.upper()
+                param.display_type_rich = lambda ctx: None
+            elif getattr(param, "is_flag", False):
                 param.metavar = ""
         return params
 
 
-class Command(_FlagsWithoutType, TyperCommand):
+class Command(_PlainHelp, TyperCommand):
     """A command."""
 
 
-class Group(_FlagsWithoutType, TyperGroup):
+class Group(_PlainHelp, TyperGroup):
     """Several commands under one name."""
 
 
-app = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
 out, errors = Console(), Console(stderr=True)
 
 
 def main() -> NoReturn:
     """Runs a command. An error that the user can fix is printed as one sentence, with exit code 2."""
+    quiet_libraries()
     try:
         app()
     except (ValueError, OSError, ImportError) as error:
@@ -61,6 +70,15 @@ def main() -> NoReturn:
         say(f"wcgan: {_sentence(error)}", errors)
         sys.exit(BAD_INPUT)
     sys.exit(0)
+
+
+def quiet_libraries() -> None:
+    """Leaves out other libraries' warnings, about which a user can do nothing; `python -W` shows them."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", module=r"wcgan\.(kernels|functional)")
+        for name in ("torch._inductor", "torch._dynamo", "torch._functorch"):
+            logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _sentence(error: Exception) -> str:
@@ -80,10 +98,10 @@ def split_words(text: str) -> list[str]:
 
 
 def find_source(name: Path | None) -> Path:
-    """The folder of a run, or of the shipped generator of that name; None for the shipped CIFAR-10 generator."""
-    from wcgan.runs.sampler import find_run, shipped
+    """What a generator is loaded from, see `wcgan.load`; None for the shipped CIFAR-10 generator."""
+    from wcgan.runs import pretrained
 
-    return shipped() if name is None else find_run(name)
+    return pretrained.shipped() if name is None else pretrained.find_source(name)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,7 +8,20 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
-from wcgan.cli import MEASURE, CheckpointName, Command, Device, Group, Settings, app, find_source, out, say, split_words
+from wcgan.cli import (
+    MEASURE,
+    CheckpointName,
+    Command,
+    Device,
+    Group,
+    InceptionWeights,
+    Settings,
+    app,
+    find_source,
+    out,
+    say,
+    split_words,
+)
 from wcgan.core.terminal import cells, printable
 
 
@@ -18,10 +31,15 @@ def evaluate(
         str, typer.Argument(help="Run, checkpoint, shipped generator, folder of images, or dataset:split.")
     ],
     reference: Annotated[
-        str | None, typer.Option(help="Real images: dataset:split, or a folder.", show_default="the run's data")
+        str | None,
+        typer.Option("--data", help="Real images: dataset:split, or a folder.", show_default="the run's data"),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="How many images of which split: paper-5k, paper-10k, 50k-train or all.")
+        str | None,
+        typer.Option(
+            help="How many images of which split: paper-5k, paper-10k, 50k-train or all.",
+            show_default="what fits the number of images",
+        ),
     ] = None,
     metrics: Annotated[
         str | None, typer.Option(help="Some of is,fid,kid,pr.", show_default="all that are possible")
@@ -29,11 +47,9 @@ def evaluate(
     features: Annotated[
         str, typer.Option(help="Feature space: inception, classifier, or both with a comma.")
     ] = "inception",
-    weights: Annotated[
-        Path | None, typer.Option("--inception-weights", help="File with the weights of the Inception network.")
-    ] = None,
+    weights: InceptionWeights = None,
     images: Annotated[
-        int | None, typer.Option(help="Number of images to score.", show_default="the protocol's")
+        int | None, typer.Option("-n", "--images", help="Number of images to score.", show_default="the protocol's")
     ] = None,
     kid_subset_size: Annotated[int, typer.Option(help="Number of images in a subset for KID.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed for labels, noise and KID's subsets.")] = 0,
@@ -42,6 +58,7 @@ def evaluate(
     channels: Annotated[
         int | None, typer.Option(help="Convert the images of both folders: 1 for grey, 3 for colour.")
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a broken image instead of skipping it.")] = False,
     batch: Annotated[int | None, typer.Option(help="Number of images per pass through the network.")] = None,
     device: Device = "auto",
     folder: Annotated[
@@ -51,7 +68,7 @@ def evaluate(
     """Score a run or any images: IS, FID, KID, precision, recall, each with its protocol."""
     from wcgan.core.terminal import progress_bars
     from wcgan.evaluate import command
-    from wcgan.report import scores_to_rows
+    from wcgan.report import scores_to_rows, write_report
     from wcgan.runs.folder import Run
 
     config = command.EvaluationConfig(
@@ -66,6 +83,7 @@ def evaluate(
         checkpoint=checkpoint,
         resolution=resolution,
         channels=channels,
+        strict=strict,
         batch=batch,
         device=device,
     )
@@ -86,6 +104,8 @@ def evaluate(
         run.folder.mkdir(parents=True, exist_ok=True)
         run.record("evaluation", measured.iteration, **measured.scores)
         say(f"written to {run.metrics}")
+        if (run.folder / "config.yaml").is_file():
+            say(f"report: {write_report([run.folder], run.folder / 'report.html')}")
 
 
 @app.command(cls=Command, rich_help_panel=MEASURE)
@@ -193,10 +213,10 @@ def study_create(
     a: Annotated[Path, typer.Argument(help="Run, shipped generator, or folder with a sub-folder per class.")],
     b: Annotated[Path, typer.Argument(help="The other one; the report gives the preference for it.")],
     folder: Annotated[Path, typer.Option("--out", help="New folder for the study.")],
-    classes: Annotated[
-        int | None, typer.Option(help="Number of classes, one pair each.", show_default="50, or all if fewer")
+    pairs: Annotated[
+        int | None, typer.Option(help="Number of pairs, each of its own class.", show_default="50, or all classes")
     ] = None,
-    images: Annotated[int, typer.Option(help="Number of images in a set.")] = 16,
+    images: Annotated[int, typer.Option("-n", "--images", help="Number of images in a set.")] = 16,
     checks: Annotated[int, typer.Option(help="Number of attention checks; at least 2.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed: the same seed draws the same classes and images.")] = 0,
     resolution: Annotated[int | None, typer.Option(help="Crop and resize all images to this side.")] = None,
@@ -213,7 +233,7 @@ def study_create(
         find_source(a),
         find_source(b),
         folder,
-        classes,
+        pairs,
         images,
         checks,
         seed,

@@ -1,12 +1,18 @@
 """A generator's output to pictures: pixels, grids and image files."""
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from wcgan.core.files import require_new
+from wcgan.core.files import require_new, write_atomically
+
+FRAME_COLUMNS, FRAME_MILLISECONDS = 4, 80
+LARGE = 640
+"""Width in pixels to which pictures on a page and animations are enlarged."""
 
 
 def to_uint8(images: Tensor) -> Tensor:
@@ -30,10 +36,42 @@ def scale_to_show(resolution: int) -> int:
     return max(1, 64 // resolution)
 
 
+def scale_to_fill(images: Tensor, columns: int) -> int:
+    """The factor that makes a grid of images `(N, C, H, W)` at least `LARGE` pixels wide."""
+    return -(-LARGE // (columns * images.shape[-1]))
+
+
 def pixels_to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
-    """`(C, H, W)` uint8 with one or three channels, each pixel as a square of `scale`."""
+    """`(C, H, W)` uint8 with one, three or four channels, each pixel as a square of `scale`."""
     image = Image.fromarray(pixels.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy())
     return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+
+
+def frames_to_pictures(frames: Tensor) -> list[Image.Image]:
+    """Frames `(F, N, C, H, W)` uint8, each with N images -> pictures with the images side by side, large."""
+    columns = min(FRAME_COLUMNS, frames.shape[1])
+    return [pixels_to_image(grid(images, columns), scale_to_fill(images, columns)) for images in frames]
+
+
+def pictures_to_animation(pictures: Sequence[Image.Image], kind: str) -> bytes:
+    """An endless animation there and back; lossless as `"webp"`, in 256 colours as `"gif"`."""
+    film, content = [*pictures, *pictures[-2:0:-1]], io.BytesIO()
+    options = {"lossless": True, "exact": True} if kind == "webp" else {}
+    film[0].save(content, kind, save_all=True, append_images=film[1:], duration=FRAME_MILLISECONDS, loop=0, **options)
+    return content.getvalue()
+
+
+def write_animation(frames: Tensor, file: Path) -> None:
+    """Writes frames `(F, N, C, H, W)` uint8 as an endless animation there and back.
+
+    Raises:
+        ValueError: for a file that is neither a `.gif` nor a `.webp`.
+    """
+    kind = file.suffix.lower().removeprefix(".")
+    if kind not in ("gif", "webp"):
+        raise ValueError(f"an animation is a .gif or a .webp file, not {file}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, pictures_to_animation(frames_to_pictures(frames), kind))
 
 
 def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:

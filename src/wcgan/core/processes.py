@@ -6,6 +6,7 @@ per update. `DistributedDataParallel` is not used, because a gradient penalty di
 networks have the same names and state this way however many processes there are.
 """
 
+import importlib
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -95,6 +97,7 @@ class Rank:
         yield
         if self.first:
             dist.all_reduce(torch.zeros(1), group=patient)
+        dist.destroy_process_group(patient)  # each group has threads and connections of its own
 
 
 def process_count() -> int:
@@ -131,15 +134,25 @@ def join_processes(device: torch.device) -> Iterator[Rank]:
             return
         patience = find_patience()
         try:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=patience)
-            yield Rank(dist.get_rank(), count)
+            with process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=patience):
+                yield Rank(dist.get_rank(), count)
         except RuntimeError as error:
             if (sentence := _lost_process(error, patience)) is None:
                 raise
             raise LostProcessError(sentence) from error
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+
+
+@contextmanager
+def process_group(backend: str, **where: Any) -> Iterator[None]:
+    """The default process group; `where` is as for `init_process_group`. None of its threads outlives the block."""
+    # Imported while a group exists, this module keeps the group alive in default arguments, and threads that are left
+    # over can abort the process while the interpreter shuts down. Optimisers import it.
+    importlib.import_module("torch._dynamo")
+    dist.init_process_group(backend, **where)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def find_patience() -> timedelta:
@@ -166,14 +179,19 @@ def _lost_process(error: RuntimeError, patience: timedelta) -> str | None:
 
 
 class StopRequest:
-    """Remembers the signal that asked for an end, if any."""
+    """Remembers the signal that asked for an end, if any, and whether the program itself did."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.asked = False
+
+    def ask(self) -> None:
+        """Asks for an end without a signal."""
+        self.asked = True
 
     def requested(self, rank: Rank) -> bool:
         """Whether to stop now: all processes, or none."""
-        return rank.any(self.signal is not None)
+        return rank.any(self.signal is not None or self.asked)
 
 
 @contextmanager

@@ -1,19 +1,23 @@
 """`load`: a dataset's name or a folder of images -> uint8 images and labels."""
 
+import hashlib
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from wcgan.core.terminal import OnProgress, printable, shown
 from wcgan.data.arrays import arrays_to_recipe, load_digits
-from wcgan.data.folder import folder_splits, folder_to_recipe
+from wcgan.data.folder import folder_splits, folder_to_glance, folder_to_recipe
 from wcgan.data.imagenet import imagenet_to_recipe
-from wcgan.data.pack import Pack, open_or_write
+from wcgan.data.pack import Pack, content_fingerprint, open_or_write
 from wcgan.data.sources import SOURCES, Source, data_folder
 
 _log = logging.getLogger(__name__)
@@ -65,6 +69,26 @@ def splits(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
     if name_or_folder in SOURCES:
         return tuple(SOURCES[str(name_or_folder)].counts)
     return folder_splits(_image_folder(name_or_folder))
+
+
+class Glance(NamedTuple):
+    """What the headers of some images tell, before any is decoded."""
+
+    side: int
+    """The median of their smaller sides."""
+    alike: bool
+    """Whether all are squares of that side."""
+    classes: int
+
+
+def glance(name_or_folder: str | os.PathLike[str]) -> Glance:
+    """The size and number of classes of the training images of a dataset or folder, from at most 1,000 of them."""
+    if name_or_folder in SOURCES:
+        source = SOURCES[str(name_or_folder)]
+        return Glance(source.resolution, True, source.class_count)
+    sizes, classes = folder_to_glance(_image_folder(name_or_folder))
+    side = sorted(map(min, sizes))[len(sizes) // 2]
+    return Glance(side, set(sizes) == {(side, side)}, classes)
 
 
 def describe(folder: str | os.PathLike[str] | None = None) -> list[Status]:
@@ -148,8 +172,59 @@ def load(
         unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {printable(name)}"
         if strict:
             raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
-        _log.warning("skipped %s that cannot be read: %s", unreadable, listed)
+        _warn_once(
+            f"skipped {unreadable} that cannot be read: {listed}", os.path.abspath(name_or_folder), pack.fingerprint
+        )
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
+
+
+def from_tensors(images: Tensor, labels: Tensor | None = None, classes: Sequence[str] = ()) -> Dataset:
+    """Make a dataset of images that are in memory.
+
+    Args:
+        images: uint8 pixels, `(N, C, H, W)`, with 1 or 3 channels.
+        labels: integers `(N,)`; None without classes.
+        classes: names of the classes in the order of the labels; by default their numbers.
+
+    Raises:
+        ValueError: for another shape or type, or a label without a class.
+
+    Example:
+        >>> import torch
+        >>> from wcgan import data
+        >>> images = torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8)
+        >>> data.from_tensors(images, torch.arange(20) % 2, ["cat", "dog"]).classes
+        ('cat', 'dog')
+    """
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3) or not len(images):
+        raise ValueError(
+            f"images must be uint8 pixels (N, C, H, W) with 1 or 3 channels, got {images.dtype} {tuple(images.shape)}"
+        )
+    names = tuple(map(str, classes))
+    if labels is None:
+        if names:
+            raise ValueError("classes need labels: give one for each image")
+    else:
+        if labels.is_floating_point() or labels.shape != (len(images),):
+            raise ValueError(f"labels must be {len(images)} integers, got {labels.dtype} {tuple(labels.shape)}")
+        labels = labels.to(torch.int64).cpu()
+        names = names or tuple(map(str, range(int(labels.max()) + 1)))
+        if labels.min() < 0 or labels.max() >= len(names):
+            raise ValueError(
+                f"labels of {len(names)} classes are 0 to {len(names) - 1}, got {int(labels.min())} to "
+                f"{int(labels.max())}"
+            )
+    images = images.cpu().contiguous()
+    label_bytes = b"" if labels is None else labels.numpy().astype("<i8").tobytes()
+    pixels = hashlib.sha256(images.numpy().data)
+    fingerprint = content_fingerprint(pixels, label_bytes, tuple(images.shape), names)
+    return Dataset(images, labels, names, "tensors", "train", fingerprint)
+
+
+@cache
+def _warn_once(text: str, source: str, fingerprint: str) -> None:
+    """Training and its evaluation load the same images: they are warned about once."""
+    _log.warning("%s", text)
 
 
 def _load_named(

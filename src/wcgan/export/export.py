@@ -1,4 +1,4 @@
-"""Exports the generator of a run to a folder, in one of several formats, and reads the weights format back."""
+"""Exports the generator of a run to a folder: in one of several formats, or as the package ships its own."""
 
 import dataclasses
 import json
@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from wcgan.core.files import require_new, written_whole
-from wcgan.core.reading import parse_json, read_bytes
+import wcgan
+from wcgan.core.config import config_to_dict
+from wcgan.core.files import require_new, write_atomically, written_whole
+from wcgan.core.reading import parse_json, read_text
 from wcgan.core.terminal import OnProgress
 from wcgan.export.programs import Servable, make_servable, write_compiled, write_onnx, write_program
-from wcgan.nets import Generator, GeneratorConfig, build_generator
-from wcgan.runs.folder import Run
+from wcgan.nets import Generator
+from wcgan.runs.checkpoint import write_checkpoint
+from wcgan.runs.folder import Run, new_run
+from wcgan.runs.pretrained import CONFIG, ORIGIN, WEIGHTS, read_exported
 from wcgan.runs.sampler import Sampler, load_generator
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _CHECKED = 64
 Facts = dict[str, Any]
 
@@ -29,7 +31,7 @@ def export_run(
     form: str,
     folder: Path,
     checkpoint: str = "last",
-    label: int | None = None,
+    label: int | str | None = None,
     progress: OnProgress = lambda what, done, total: None,
 ) -> Facts:
     """Exports the generator of a run to a new folder, with facts about it in `export.json`.
@@ -41,7 +43,7 @@ def export_run(
         form: one of `FORMATS`.
         folder: a folder that does not exist, or is empty.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
-        label: the only class to keep, for `onnx`, `torch-export` and `aoti`; None for all.
+        label: the only class to keep, by number or name, for `onnx`, `torch-export` and `aoti`; None for all.
         progress: called with what is being done, how much of it is done, and how much there is.
 
     Returns:
@@ -54,18 +56,21 @@ def export_run(
     if form not in FORMATS:
         raise ValueError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
     if label is not None and form in _TRAINED:
-        raise ValueError(f"{form} keeps the generator as it was trained, with all classes: leave out label={label}")
+        raise ValueError(
+            f"{form} keeps the generator as it was trained, with all its classes: leave out the class {label}"
+        )
     require_new(folder)
     sampler = load_generator(run, checkpoint, "cpu")
+    only = None if label is None else sampler.class_number(label) if sampler.conditional else int(label)
     with written_whole(folder) as temporary:
         if form in _FOLDED:
             name, write = _FOLDED[form]
-            facts = write(sampler_to_servable(sampler, label), temporary / name, progress)
+            facts = write(sampler_to_servable(sampler, only), temporary / name, progress)
         else:
             network = _TRAINED[form](sampler, Run(run), temporary, progress)
             facts = {"largest difference": check_same(sampler, network, progress)}
         files = {str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()}
-        facts = {"format": form, "iteration": sampler.iteration, "label": label, "bytes": files, **facts}
+        facts = {"format": form, "iteration": sampler.iteration, "label": only, "bytes": files, **facts}
         (temporary / "export.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 
@@ -90,7 +95,8 @@ def sampler_to_servable(sampler: Sampler, label: int | None = None) -> Servable:
         return noise, torch.randint(sampler.config.classes, (count,), generator=random)
 
     names = ("noise", "labels") if sampler.conditional and label is None else ("noise",)
-    return dataclasses.replace(make_servable(sampler.network, names, draw, label), class_names=sampler.class_names)
+    kept = sampler.class_names if label is None else sampler.class_names[label : label + 1]
+    return dataclasses.replace(make_servable(sampler.network, names, draw, label), class_names=kept)
 
 
 # The generator as it was trained
@@ -101,35 +107,12 @@ def write_weights(sampler: Sampler, run: Run, folder: Path, progress: OnProgress
     write_state(sampler.network, folder / WEIGHTS)
     config = dataclasses.asdict(sampler.config) | {"class_names": list(sampler.class_names)}
     (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    return read_weights(folder)
+    return read_exported(folder)[0]
 
 
 def write_state(network: nn.Module, file: Path) -> None:
     """Writes the tensors of a network; with the umask's mode, unlike safetensors, which makes its files private."""
     file.write_bytes(save({k: v.contiguous() for k, v in network.state_dict().items()}, {"format": "pt"}))
-
-
-def read_weights(folder: Path) -> Generator:
-    """The generator in a folder of the format `safetensors` or `hub`, in evaluation mode.
-
-    Raises:
-        ValueError: if a file is missing, or the two do not fit each other.
-    """
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} has no generator: there is no {name}")
-    try:
-        values = dict(parse_json(read_bytes(folder / CONFIG)))
-        values.pop("class_names", None)
-        config = GeneratorConfig(**values)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{folder / CONFIG} describes no generator: {error}") from None
-    network = build_generator(config)
-    try:
-        network.load_state_dict(load_file(folder / WEIGHTS))
-    except (RuntimeError, SafetensorError):
-        raise ValueError(f"{folder}: {WEIGHTS} does not fit {CONFIG}") from None
-    return network.requires_grad_(False).eval()
 
 
 @torch.no_grad()
@@ -164,3 +147,62 @@ _TRAINED: Mapping[str, Callable[[Sampler, Run, Path, OnProgress], Generator]] = 
     "hub": _write_hub,
 }
 FORMATS = (*_FOLDED, *_TRAINED)
+
+
+# A generator as the package ships its own
+
+
+def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str = "last", licence: str = "") -> Path:
+    """Writes a run's generator alone: config, weights in half precision, and where it comes from.
+
+    Args:
+        run: the folder of a run.
+        folder: a new folder; it can be loaded as a run's.
+        command: what made the run, for `origin.json`; empty where it is not known.
+        checkpoint: `"last"`, `"best"` or the number of an iteration.
+        licence: of the weights, for `origin.json`; empty where it is not known.
+    """
+    sampler, old = load_generator(run, checkpoint, "cpu"), Run(run)
+    new = new_run(folder, old.config().without_paths())
+    tensors = {f"generator.{key}": _halved(value) for key, value in sampler.network.state_dict().items()}
+    iteration = sampler.iteration or 0
+    facts = {
+        "iteration": iteration,
+        "classes": list(sampler.class_names),
+        "config": config_to_dict(new.config()),
+        "version": wcgan.__version__,
+    }
+    write_checkpoint(new.checkpoints, f"{iteration:07d}", tensors, facts)
+    write_atomically(folder / ORIGIN, json.dumps(_origin(old, iteration, command, licence), indent=1).encode())
+    return folder
+
+
+def _halved(value: Tensor) -> Tensor:
+    """In float16, except for integers and values that are too large for it."""
+    half = value.to(torch.float16) if value.is_floating_point() else value
+    return half if bool(torch.isfinite(half).all()) else value
+
+
+def _origin(run: Run, iteration: int, command: str, licence: str) -> dict[str, Any]:
+    """How the generator was made; the `origin.json` of one that was shipped before is kept."""
+    if (run.folder / ORIGIN).is_file():
+        try:
+            kept = parse_json(read_text(run.folder / ORIGIN))
+        except ValueError as error:
+            raise ValueError(f"{run.folder / ORIGIN} cannot be read: {error}") from None
+        if not isinstance(kept, dict):
+            raise ValueError(f"{run.folder / ORIGIN} cannot be read: it is not a mapping")
+        return kept
+    lines = run.lines()
+    begun: list[dict[str, Any]] = [line for line in lines if line.get("what") in ("started", "resumed")]
+    commits = dict.fromkeys(str(line["commit"]) for line in begun if line.get("commit"))
+    scores: dict[str, Any] = next(
+        (v for v in reversed(lines) if v["kind"] == "evaluation" and v["iteration"] == iteration), {}
+    )
+    return {
+        "command": command,
+        "licence": licence,
+        "commit": "; ".join(commits) or None,
+        **{key: begun[0].get(key) if begun else None for key in ("time", "device", "torch")},
+        "scores": {k: v for k, v in scores.items() if "(" in k or k in ("IS", "FID", "KID", "precision", "recall")},
+    }

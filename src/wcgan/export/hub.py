@@ -12,12 +12,13 @@ from torch import Tensor
 from wcgan.core.config import config_to_yaml
 from wcgan.core.images import grid, scale_to_show, write_png
 from wcgan.core.terminal import OnProgress
-from wcgan.export.export import WEIGHTS, write_state
+from wcgan.export.export import write_state
 from wcgan.nets import Generator, GeneratorConfig
 from wcgan.report import scores_to_rows
 from wcgan.report.formats import rows_to_markdown
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import Sampler
+from wcgan.runs.pretrained import WEIGHTS
+from wcgan.runs.sampler import Classes, Sampler
 
 try:
     from huggingface_hub import ModelCard, ModelCardData, PyTorchModelHubMixin
@@ -60,9 +61,7 @@ class PretrainedGenerator(Generator, PyTorchModelHubMixin):
         self.class_names = tuple(class_names)
         self._hub_mixin_config = dataclasses.asdict(config) | {"class_names": list(class_names)}
 
-    def sample(
-        self, count: int = 64, classes: int | Sequence[int] | None = None, seed: int = 0, truncation: float = 1.0
-    ) -> Tensor:
+    def sample(self, count: int = 64, classes: Classes | None = None, seed: int = 0, truncation: float = 1.0) -> Tensor:
         """Images `(count, C, H, W)` uint8, as `Sampler.sample` draws them."""
         return Sampler(self, self.class_names).sample(count, classes, seed, truncation)
 
@@ -110,7 +109,7 @@ _CITATION = """@inproceedings{siarohin2019whitening,
 
 def run_to_card(run: Run, sampler: Sampler) -> str:
     """The model card in Markdown: samples, usage, scores with their protocol, config, citation and licence."""
-    config = run.config()
+    config = run.config().without_paths()
     made = sampler.config
     sections = {
         "Use": _fenced("python", _use(sampler)),

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, leaky_relu, normalize, relu
+from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, leaky_relu, max_pool2d, normalize, relu
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import register_parametrization
 
@@ -117,6 +117,52 @@ class UpBlock(nn.Module):
         h = self.conv1(normalize_relu(self.norm1, x, labels))  # (N, cin, s, s) -> (N, cout, 2s, 2s)
         h = self.conv2(normalize_relu(self.norm2, h, labels))
         return add_upsampled(h, self.shortcut(x))
+
+
+class SameBlock(nn.Module):
+    """R^S of a generator: norm, ReLU, 3x3 convolution, twice; plus its input."""
+
+    def __init__(self, width: int, make_norm: MakeNorm) -> None:
+        super().__init__()
+        self.norm1 = make_norm(width)
+        self.conv1 = prepare(nn.Conv2d(width, width, 3, padding=1), 4)
+        self.norm2 = make_norm(width)
+        self.conv2 = prepare(nn.Conv2d(width, width, 3, padding=1), 4)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        h = self.conv1(normalize_relu(self.norm1, x, labels))
+        h = self.conv2(normalize_relu(self.norm2, h, labels))
+        return x + h
+
+
+class SelfAttention(nn.Module):
+    r"""Self-attention of SAGAN: :math:`x + \gamma\, o(x)`, where every position gathers from all others.
+
+    Keys and values are pooled to half the side. :math:`\gamma` starts at 0, and the layer as the identity.
+
+    Args:
+        width: channels of the input; keys have an eighth of them, values a half.
+        spectral: whether its convolutions are spectrally normalised, as in a discriminator.
+
+    Reference:
+        Zhang, Goodfellow, Metaxas and Odena, "Self-attention generative adversarial networks", ICML 2019.
+    """
+
+    def __init__(self, width: int, spectral: bool = False) -> None:
+        super().__init__()
+        few, some = max(1, width // 8), max(1, width // 2)
+        self.query, self.key, self.value, self.out = (
+            prepare(nn.Conv2d(inputs, outputs, 1, bias=False), 2, spectral)
+            for inputs, outputs in ((width, few), (width, few), (width, some), (some, width))
+        )
+        self.gamma = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        query = self.query(x).flatten(2)  # (N, c, h, w) -> (N, c/8, hw)
+        key, value = (max_pool2d(conv(x), 2).flatten(2) for conv in (self.key, self.value))  # (N, ., hw/4)
+        weights = (query.mT @ key).softmax(-1)  # (N, hw, hw/4)
+        gathered = (value @ weights.mT).unflatten(2, x.shape[2:])  # (N, c/2, h, w)
+        return x + self.gamma * self.out(gathered)
 
 
 class Deconvolution(nn.Module):

@@ -1,4 +1,4 @@
-"""Classifier: the ResNets for CIFAR, with a normalisation of choice in the first layer or in all."""
+"""Classifier: pixels to its input, and the ResNets for CIFAR with a normalisation of choice in one layer or in all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,6 +95,62 @@ def _check_options(config: ClassifierConfig) -> None:
             config.normalization_layer(config.width, first=True)
     except (ValueError, TypeError) as error:
         _require(config, "options", False, f"right for {config.normalization} of width {config.width}: {error}")
+
+
+class Pixels(nn.Module):
+    """uint8 images to a classifier's input: augmented, each channel with mean 0 and variance 1.
+
+    Windows that reach beyond the image are padded with the channels' means.
+
+    Args:
+        channels: of the images; `measure` takes their means and deviations from images.
+
+    Shape:
+        `(N, C, H, W)` uint8 to the same in float32.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("std", torch.ones(channels))
+
+    def measure(self, images: Tensor) -> None:
+        """Takes mean and deviation of each channel from all of the images."""
+        counts = torch.stack(
+            [
+                torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in part.unbind(1)])
+                for part in images.split(4096)
+            ]
+        ).sum(0)  # (C, 256): how often each value is there
+        values, total = torch.arange(256, dtype=torch.float64, device=counts.device), counts[0].sum()
+        mean = (counts * values).sum(1) / total
+        variance = (counts * (values - mean[:, None]).square()).sum(1) / total
+        self.mean.copy_(mean)
+        self.std.copy_(variance.sqrt().clamp(min=1.0))  # a channel of one value stays finite
+
+    def forward(self, images: Tensor, moved: Tensor | None = None, mirrored: Tensor | None = None) -> Tensor:
+        out = (images.permute(0, 2, 3, 1) - self.mean) / self.std  # (N, H, W, C)
+        if moved is not None or mirrored is not None:
+            out = _cut(out, moved, mirrored)
+        return out.permute(0, 3, 1, 2)
+
+
+def _cut(x: Tensor, moved: Tensor | None, mirrored: Tensor | None) -> Tensor:
+    """Windows of `(N, H, W, C)`, each of its image's size, with zeros beyond the image."""
+    n, height, width, _ = x.shape
+    rows = torch.arange(height, device=x.device).expand(n, -1)
+    columns = torch.arange(width, device=x.device).expand(n, -1)
+    if mirrored is not None:
+        columns = torch.where(mirrored[:, None], width - 1 - columns, columns)
+    if moved is not None:
+        rows, columns = rows + moved[:, :1], columns + moved[:, 1:]
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    sample = torch.arange(n, device=x.device)[:, None, None]
+    found = x[sample, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]]
+    return found * inside[..., None]
 
 
 def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:

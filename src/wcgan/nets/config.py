@@ -51,6 +51,10 @@ class GeneratorConfig:
     """Channels of an image."""
     classes: int | None = None
     """Number of classes, for a conditional normalisation; otherwise unused."""
+    depth: int = 1
+    """ResNet: blocks for each width; those after the first keep the side."""
+    attention: int = 0
+    """Side of the feature maps that get a self-attention layer; 0 for none."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Further arguments of every normalisation layer: `eps`, `momentum`, `groups`, `init`, `sync` and so on. ZCA's
     `whitening` chooses its gradient: `"zca"` or `"zca-decomposition"`."""
@@ -61,8 +65,11 @@ class GeneratorConfig:
         object.__setattr__(self, "options", dict(self.options))
         _check_choice(self, "kind", KINDS)
         _check_positive(self, "base", "noise", "channels")
+        _require(self, "depth", _is_int(self.depth, 1) and self.depth <= MOST_WIDTHS, f"from 1 to {MOST_WIDTHS}")
         _check_classes(self)
-        _check_size(self, (self.noise * self.base, *self.widths))
+        _check_size(self, (self.noise * self.base, *(width for width in self.widths for _ in range(self.depth))))
+        _require(self, "depth", self.kind == "resnet" or self.depth == 1, "1 for DCGAN")
+        _check_attention(self)
         _check_choice(self, "normalization", tuple(VARIANTS))
         if self.last_normalization is not None:
             _check_choice(self, "last_normalization", tuple(VARIANTS))
@@ -93,6 +100,11 @@ class GeneratorConfig:
     def resolution(self) -> int:
         """Side of an image."""
         return self.base * 2 ** len(self.widths)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Side of the feature maps after the blocks of each width."""
+        return tuple(self.base * 2 ** (k + 1) for k in range(len(self.widths)))
 
     @property
     def conditional(self) -> bool:
@@ -143,6 +155,8 @@ class DiscriminatorConfig:
     """Negative slope of DCGAN's LeakyReLU; unused by ResNet."""
     resolution: int = 32
     """Side of an image."""
+    attention: int = 0
+    """Side of the feature maps that get a self-attention layer; 0 for none, as DCGAN must have."""
 
     def __post_init__(self) -> None:
         _check_widths(self)
@@ -160,11 +174,18 @@ class DiscriminatorConfig:
         _require(self, "classes", known, f"the number of classes, since head is {self.head!r}")
         step = 2**self.halvings
         _require(self, "resolution", self.resolution % step == 0, f"a multiple of {step}, so that it can be halved")
+        _check_attention(self)
 
     @property
     def halvings(self) -> int:
         """Number of times that the side is halved."""
         return self.downsample if self.kind == "resnet" else len(self.widths) - 1
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """ResNet: side of the feature maps after each block; empty for DCGAN."""
+        blocks = range(len(self.widths)) if self.kind == "resnet" else ()
+        return tuple(self.resolution // 2 ** min(k + 1, self.downsample) for k in blocks)
 
 
 def options_of(name: str) -> tuple[str, ...]:
@@ -219,6 +240,11 @@ def _check_widths(config: "GeneratorConfig | DiscriminatorConfig") -> None:
     _require(config, "widths", some, "a sequence of at least one positive integer")
     _require(config, "widths", len(widths) <= MOST_WIDTHS, f"a sequence of at most {MOST_WIDTHS}")
     object.__setattr__(config, "widths", tuple(widths))
+
+
+def _check_attention(config: "GeneratorConfig | DiscriminatorConfig") -> None:
+    sides = sorted({side for side in config.sides if side % 2 == 0})
+    _require(config, "attention", config.attention in (0, *sides), f"0, or a side of its maps: {sides}")
 
 
 def _check_size(config: "GeneratorConfig | DiscriminatorConfig", channels: tuple[int, ...]) -> None:

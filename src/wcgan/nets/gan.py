@@ -7,7 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from wcgan.nets.blocks import Deconvolution, DownBlock, LeakyConvolution, UpBlock, normalize_relu, prepare
+from wcgan.nets.blocks import (
+    Deconvolution,
+    DownBlock,
+    LeakyConvolution,
+    SameBlock,
+    SelfAttention,
+    UpBlock,
+    normalize_relu,
+    prepare,
+)
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
 from wcgan.norm.labels import check_label_shape, check_labels
@@ -31,11 +40,8 @@ class Generator(nn.Module):
         super().__init__()
         self.config = config
         first, last = config.widths[0], config.widths[-1]
-        make_norm = partial(config.normalization_layer, config.normalization)
-        block: Any = {"resnet": UpBlock, "dcgan": Deconvolution}[config.kind]
         self.dense = prepare(nn.Linear(config.noise, first * config.base**2), 2)
-        inputs = (first, *config.widths[:-1])
-        self.blocks = nn.ModuleList(block(i, o, make_norm) for i, o in zip(inputs, config.widths, strict=True))
+        self.blocks = nn.ModuleList(_generator_blocks(config))
         self.norm = config.normalization_layer(config.final_normalization, last)
         self.conv = prepare(nn.Conv2d(last, config.channels, 3, padding=1), 2)
         self._labels_in_blocks = VARIANTS[config.normalization].conditional
@@ -53,6 +59,18 @@ class Generator(nn.Module):
             h = block(h, labels if self._labels_in_blocks else None)
         h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))
         return torch.tanh(h.to(z.dtype))  # full precision even under autocast
+
+
+def _generator_blocks(config: GeneratorConfig) -> list[nn.Module]:
+    """For each width a block that doubles the side, further ones that keep it, and attention at its side."""
+    make_norm = partial(config.normalization_layer, config.normalization)
+    up: Any = {"resnet": UpBlock, "dcgan": Deconvolution}[config.kind]
+    blocks: list[nn.Module] = []
+    for inputs, width, side in zip((config.widths[0], *config.widths), config.widths, config.sides, strict=False):
+        blocks += [up(inputs, width, make_norm), *(SameBlock(width, make_norm) for _ in range(config.depth - 1))]
+        if side == config.attention:
+            blocks.append(SelfAttention(width))
+    return blocks
 
 
 def build_generator(config: GeneratorConfig) -> Generator:
@@ -160,11 +178,14 @@ class Discriminator(nn.Module):
 
 
 def _resnet_blocks(config: DiscriminatorConfig) -> list[nn.Module]:
-    inputs = (config.channels, *config.widths[:-1])
-    return [
-        DownBlock(i, o, down=k < config.downsample, first=k == 0, spectral=config.spectral_norm)
-        for k, (i, o) in enumerate(zip(inputs, config.widths, strict=True))
-    ]
+    """A block of each width, and attention after the first one with its side."""
+    inputs, spectral = (config.channels, *config.widths[:-1]), config.spectral_norm
+    blocks: list[nn.Module] = []
+    for k, (i, o) in enumerate(zip(inputs, config.widths, strict=True)):
+        blocks.append(DownBlock(i, o, down=k < config.downsample, first=k == 0, spectral=spectral))
+        if config.attention and k == config.sides.index(config.attention):
+            blocks.append(SelfAttention(o, spectral))
+    return blocks
 
 
 def _dcgan_blocks(config: DiscriminatorConfig) -> list[nn.Module]:

@@ -4,7 +4,7 @@ Running statistics themselves are in `_running`; the colorings are in `unconditi
 """
 
 import math
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,8 @@ from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
+
+WhiteningKind = Literal["cholesky", "zca", "zca-decomposition", "newton", "standardize", "none"]
 
 
 class NotScriptable:
@@ -47,7 +49,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         eps: float,
         momentum: float | None,
         *,
-        whitening: str,
+        whitening: WhiteningKind,
         groups: int,
         iterations: int,
         track_running_stats: bool,

@@ -5,6 +5,7 @@ The coloring matrices are computed in `coloring_slots`: cWC has one per class, c
 """
 
 import math
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -12,15 +13,24 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from wcgan.functional._operators import is_eager, within_transform, without_autocast
-from wcgan.norm._base import WhiteningLayer, as_fx_node, is_fx_proxy
+from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels, check_labels_on_cpu
-from wcgan.norm.unconditional import COLORINGS, INITS, check_choice, init_shared, register_parameters
+from wcgan.norm.unconditional import (
+    COLORINGS,
+    INITS,
+    ColoringKind,
+    InitKind,
+    check_choice,
+    init_shared,
+    register_parameters,
+    same_argument,
+)
 
 is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # PyTorch 2.6 has only the latter
 
 
 class ConditionalWhiteningColoring(WhiteningLayer):
-    """Base class of the 1d and the 2d layer. The public documentation is at `ConditionalWhiteningColoring2d`."""
+    """Base class of the 1d, 2d and 3d layers. The public documentation is at `ConditionalWhiteningColoring2d`."""
 
     class_weight: Tensor | None
     dictionary: Tensor | None
@@ -32,25 +42,29 @@ class ConditionalWhiteningColoring(WhiteningLayer):
     def __init__(
         self,
         num_features: int,
-        classes: int,
+        classes: int | None = None,
         eps: float = 1e-3,
         momentum: float | None = 0.01,
         *,
-        dictionary: int | str | None = None,
-        whitening: str = "cholesky",
-        coloring: str = "full",
-        shared: str = "full",
+        num_classes: int | None = None,
+        dictionary: int | Literal["auto"] | None = None,
+        whitening: WhiteningKind = "cholesky",
+        coloring: Literal["full", "diagonal"] = "full",
+        shared: ColoringKind = "full",
         normalize_assignment: bool = False,
         class_bias: bool = True,
         groups: int = 1,
         iterations: int = 5,
-        init: str = "glorot",
+        init: InitKind = "glorot",
         track_running_stats: bool = True,
         sync: bool = False,
         process_group: "dist.ProcessGroup | None" = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        classes = same_argument("classes", classes, "num_classes", num_classes)
+        if classes is None:
+            raise TypeError("give the number of classes with classes= or num_classes=")
         if classes < 1:
             raise ValueError(f"classes must be at least 1, got {classes}")
         check_choice("coloring", coloring, ("full", "diagonal"))
@@ -223,6 +237,7 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
     Args:
         num_features: number of channels d.
         classes: number of classes n.
+        num_classes: another name for `classes`.
         eps: the shrinkage, in [0, 1).
         momentum: weight of a new batch in the running averages, in [0, 1]; None for the average over all batches.
         dictionary: number of matrices s in the dictionary; `"auto"` for :math:`\lceil\sqrt n\,\rceil`; None for no
@@ -234,7 +249,8 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
         class_bias: whether each class has a shift :math:`\beta_y`; soft assignment in the paper's code has none.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
-        init: initial coloring: `"glorot"` (as in the paper's code) or `"identity"` (whitening only).
+        init: initial coloring: `"glorot"` (as in the paper's code), `"orthogonal"` (the same, with an orthogonal shared
+            matrix), or `"identity"` (whitening only).
         track_running_stats: if False, the layer uses batch statistics in evaluation too.
         sync: shares batch statistics between the processes of `torch.distributed`.
         process_group: the processes that share statistics; None for all.
@@ -295,3 +311,26 @@ class ConditionalWhiteningColoring1d(ConditionalWhiteningColoring):
     """
 
     _ranks = (2, 3)
+
+
+class ConditionalWhiteningColoring3d(ConditionalWhiteningColoring):
+    r"""Whitening and class-conditional coloring of volumes or videos.
+
+    .. math:: z = (\Gamma_y + \Gamma)\, W (x - \mu) + \beta_y + \beta
+
+    Arguments, attributes and errors are those of `ConditionalWhiteningColoring2d`.
+
+    Shape:
+        Input `(N, d, D, H, W)` and labels as for `ConditionalWhiteningColoring2d`. Output like the input.
+
+    Example:
+        >>> import torch, wcgan
+        >>> layer = wcgan.ConditionalWhiteningColoring3d(16, classes=10)
+        >>> layer(torch.randn(8, 16, 2, 4, 4), torch.arange(8)).shape
+        torch.Size([8, 16, 2, 4, 4])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 5 and 6.
+    """
+
+    _ranks = (5,)

@@ -10,20 +10,23 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from wcgan.norm.unconditional import WhiteningColoring, WhiteningColoring1d, WhiteningColoring2d
+from wcgan.norm.unconditional import WhiteningColoring, WhiteningColoring1d, WhiteningColoring2d, WhiteningColoring3d
+from wcgan.norm.variants import VARIANTS, Variant, find_variant
 
 _LAYERS: dict[type, type[WhiteningColoring]] = {
     nn.BatchNorm1d: WhiteningColoring1d,
     nn.BatchNorm2d: WhiteningColoring2d,
+    nn.BatchNorm3d: WhiteningColoring3d,
     nn.SyncBatchNorm: WhiteningColoring2d,
 }
-_LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d)
+_LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
 # timm's subclass with an activation, compared by name so that timm need not be imported.
 _WITH_ACTIVATION = "timm.layers.norm_act.BatchNormAct2d"
+_CHOICES = ", ".join(name for name, variant in VARIANTS.items() if not variant.conditional)
 
 
-def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) -> nn.Module:
-    r"""Replaces every `BatchNorm1d`, `BatchNorm2d` and `SyncBatchNorm` (taken as 2d) by whitening and coloring.
+def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-3, **options: Any) -> nn.Module:
+    r"""Replaces every `BatchNorm1d`, `2d`, `3d` and `SyncBatchNorm` (taken as 2d) by whitening and coloring.
 
     .. math:: \gamma\, (x - \mu) / \sigma + \beta \quad\to\quad \Gamma\, W (x - \mu) + \beta, \qquad \Gamma =
         \mathrm{diag}(\gamma),\; W = \mathrm{diag}(1 / \sigma)
@@ -32,8 +35,9 @@ def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) ->
     a diagonal coloring. Training then fills in the other entries of both. Each layer keeps its momentum.
 
     Args:
-        model: the network, changed in place. Subclasses of the layers above are not replaced, except timm's
-            `BatchNormAct2d`.
+        model: the network, changed in place.
+        variant: an unconditional name in `VARIANTS`, such as `"WC"` or `"DBN"`. A layer without scale and shift
+            (`affine=False`) gets no coloring.
         eps: the shrinkage of the new layers.
         **options: further arguments of `WhiteningColoring2d`, such as `whitening`, `coloring` and `groups`.
 
@@ -42,7 +46,13 @@ def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) ->
         new wrapper with the same settings; all processes have to make this call.
 
     Raises:
-        ValueError: for a lazy batch normalisation that has not seen a batch.
+        ValueError: for a lazy batch normalisation that has not seen a batch, or a variant that is unknown or depends on
+            a class.
+
+    Warns:
+        UserWarning: that names the batch normalisations left alone, which are subclasses of those above, except timm's
+            `BatchNormAct2d`; and for a variant that changes the output in evaluation: `whitening="newton"` is
+            approximate, `coloring="none"` drops scales and shifts, `whitening="none"` drops the normalisation.
 
     Example:
         >>> import torch, wcgan
@@ -50,20 +60,43 @@ def convert_batchnorm(model: nn.Module, *, eps: float = 1e-3, **options: Any) ->
         >>> wcgan.convert_batchnorm(model)[1]
         WhiteningColoring2d(8, eps=0.001, momentum=0.1, whitening='cholesky', coloring='full')
     """
+    chosen = find_variant(variant)
+    if chosen.conditional:
+        raise ValueError(f"{variant} depends on the class, and batch normalisation does not; choose one of {_CHOICES}")
     found: dict[nn.Module, nn.Module] = {}
+    left_alone, changes = [], set()
     for name, module in model.named_modules():
         if isinstance(module, _LAZY):
             raise ValueError(f"{name or 'the model'} is a lazy batch normalisation: run a batch through it first")
-        if isinstance(module, _BatchNorm) and type(module) in _LAYERS:
-            found[module] = _convert(module, _LAYERS[type(module)], eps, options)
-        elif isinstance(module, _BatchNorm) and _full_name(type(module)) == _WITH_ACTIVATION:
-            layer = _convert(module, WhiteningColoring2d, eps, options)
-            parts = OrderedDict[str, nn.Module](norm=layer, **dict(module.named_children()))
-            found[module] = nn.Sequential(parts).train(module.training)
-    if not found:
-        warnings.warn("convert_batchnorm found no BatchNorm1d, BatchNorm2d or SyncBatchNorm in the model", stacklevel=2)
+        if not isinstance(module, _BatchNorm):
+            continue
+        active = _full_name(type(module)) == _WITH_ACTIVATION
+        if type(module) not in _LAYERS and not active:
+            left_alone.append(f"{name or 'the model'} ({type(module).__name__})")
+            continue
+        layer = _convert(module, _LAYERS.get(type(module), WhiteningColoring2d), chosen, eps, options)
+        parts = OrderedDict[str, nn.Module](norm=layer, **dict(module.named_children()))
+        found[module] = nn.Sequential(parts).train(module.training) if active else layer
+        changes |= _changes(module, layer)
+    if left_alone:
+        warnings.warn(f"convert_batchnorm left these layers alone: {', '.join(left_alone)}", stacklevel=2)
+    elif not found:
+        warnings.warn("convert_batchnorm found no batch normalisation in the model", stacklevel=2)
+    if changes:
+        reasons = "; ".join(sorted(changes))
+        warnings.warn(f"convert_batchnorm changes the output in evaluation: {reasons}", stacklevel=2)
     model = replace_modules(model, found)
     return replace_modules(model, {m: _wrap_anew(m) for m in model.modules() if isinstance(m, DistributedDataParallel)})
+
+
+def _changes(source: _BatchNorm, layer: WhiteningColoring) -> set[str]:
+    """Why the layer's output in evaluation differs from that of the batch normalisation; empty if it does not."""
+    reasons = {
+        "whitening='newton' is approximate": layer.whitening == "newton",
+        "whitening='none' drops the normalisation": layer.whitening == "none",
+        "coloring='none' drops scales and shifts": source.affine and not layer.affine,
+    }
+    return {reason for reason, holds in reasons.items() if holds}
 
 
 def _full_name(kind: type) -> str:
@@ -88,11 +121,12 @@ def replace_modules(model: nn.Module, replacements: dict[nn.Module, nn.Module]) 
 
 @torch.no_grad()
 def _convert(
-    source: _BatchNorm, kind: type[WhiteningColoring], eps: float, options: dict[str, Any]
+    source: _BatchNorm, kind: type[WhiteningColoring], variant: Variant, eps: float, options: dict[str, Any]
 ) -> WhiteningColoring:
     tensor: Tensor | None = source.weight if source.affine else source.running_var
     choices = {
-        "coloring": "full" if source.affine else "none",
+        **variant.options(source.num_features),
+        **({} if source.affine or variant.whitening == "none" else {"coloring": "none"}),
         "track_running_stats": source.track_running_stats,
         "sync": isinstance(source, nn.SyncBatchNorm),
         "process_group": getattr(source, "process_group", None),

@@ -1,20 +1,23 @@
 """WC: whitening, then a learnt coloring that is the same for all samples."""
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from wcgan.functional._operators import without_autocast
-from wcgan.norm._base import WhiteningLayer, as_fx_node, is_fx_proxy
+from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
 
-COLORINGS = ("full", "diagonal", "none")
-INITS = ("glorot", "identity")
+ColoringKind = Literal["full", "diagonal", "none"]
+InitKind = Literal["glorot", "orthogonal", "identity"]
+COLORINGS: tuple[str, ...] = get_args(ColoringKind)
+INITS: tuple[str, ...] = get_args(InitKind)
 
 
 class WhiteningColoring(WhiteningLayer):
-    """Base class of the 1d and the 2d layer. The public documentation is at `WhiteningColoring2d`."""
+    """Base class of the 1d, 2d and 3d layers. The public documentation is at `WhiteningColoring2d`."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -25,11 +28,12 @@ class WhiteningColoring(WhiteningLayer):
         eps: float = 1e-3,
         momentum: float | None = 0.01,
         *,
-        whitening: str = "cholesky",
-        coloring: str = "full",
+        whitening: WhiteningKind = "cholesky",
+        coloring: ColoringKind = "full",
+        affine: bool = True,
         groups: int = 1,
         iterations: int = 5,
-        init: str = "glorot",
+        init: InitKind = "glorot",
         track_running_stats: bool = True,
         sync: bool = False,
         process_group: "dist.ProcessGroup | None" = None,
@@ -38,6 +42,8 @@ class WhiteningColoring(WhiteningLayer):
     ) -> None:
         check_choice("coloring", coloring, COLORINGS)
         check_choice("init", init, INITS)
+        if not affine:
+            coloring = "none"
         if coloring == whitening == "none":
             raise ValueError("whitening='none' with coloring='none' would do nothing: choose at least one")
         super().__init__(
@@ -54,6 +60,7 @@ class WhiteningColoring(WhiteningLayer):
             dtype=dtype,
         )
         self.coloring = coloring
+        self.affine = coloring != "none"
         self.init = init
         d = num_features
         shapes = {
@@ -85,6 +92,13 @@ class WhiteningColoring(WhiteningLayer):
         return f"{super().extra_repr()}, coloring={self.coloring!r}"
 
 
+def same_argument(name: str, value: int | None, other_name: str, other: int | None) -> int | None:
+    """The value of an argument that has two names; a TypeError if both are given and differ."""
+    if None not in (value, other) and value != other:
+        raise TypeError(f"{name}={value} and {other_name}={other} are the same argument: give one of them")
+    return other if value is None else value
+
+
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raises a ValueError that names the value and the allowed ones."""
     if value not in allowed:
@@ -105,7 +119,7 @@ def register_parameters(
 
 @torch.no_grad()
 def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
-    """Initialises the class-independent coloring. Full: Glorot-uniform or identity. Diagonal: ones. Bias: zeros."""
+    """Initialises the class-independent coloring: full as `init` says, diagonal with ones, bias with zeros."""
     if weight is None or bias is None:
         return
     nn.init.zeros_(bias)
@@ -113,6 +127,8 @@ def init_shared(weight: Tensor | None, bias: Tensor | None, init: str) -> None:
         nn.init.ones_(weight)
     elif init == "identity":
         nn.init.eye_(weight)
+    elif init == "orthogonal":
+        nn.init.orthogonal_(weight)
     else:
         nn.init.xavier_uniform_(weight)
 
@@ -137,9 +153,11 @@ class WhiteningColoring2d(WhiteningColoring):
         whitening: `"cholesky"` (as in the paper), `"zca"`, `"zca-decomposition"`, `"newton"`, `"standardize"` (as in
             batch normalisation) or `"none"`; see `wcgan.functional.covariance_to_whitening`.
         coloring: `"full"` (:math:`\Gamma` is a d x d matrix), `"diagonal"` (as in batch normalisation) or `"none"`.
+        affine: False means `coloring="none"`, as for `torch.nn.BatchNorm2d`.
         groups: whitens within this many equal groups of channels.
         iterations: steps of Newton's iteration.
-        init: initial :math:`\Gamma`: `"glorot"` (as in the paper's code) or `"identity"` (whitening only).
+        init: initial :math:`\Gamma`: `"glorot"` (as in the paper's code), `"orthogonal"`, or `"identity"` (whitening
+            only).
         track_running_stats: if False, the layer uses batch statistics in evaluation too.
         sync: shares batch statistics between the processes of `torch.distributed`.
         process_group: the processes that share statistics; None for all.
@@ -201,3 +219,25 @@ class WhiteningColoring1d(WhiteningColoring):
     """
 
     _ranks = (2, 3)
+
+
+class WhiteningColoring3d(WhiteningColoring):
+    r"""Whitening and coloring of volumes or videos, a drop-in replacement for `torch.nn.BatchNorm3d`.
+
+    .. math:: z = \Gamma\, W (x - \mu) + \beta
+
+    Arguments, attributes and errors are those of `WhiteningColoring2d`.
+
+    Shape:
+        `(N, d, D, H, W)` -> the same, in the same memory format.
+
+    Example:
+        >>> import torch, wcgan
+        >>> wcgan.WhiteningColoring3d(16)(torch.randn(8, 16, 2, 4, 4)).shape
+        torch.Size([8, 16, 2, 4, 4])
+
+    Reference:
+        Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019, Eq. 2 and 3.
+    """
+
+    _ranks = (5,)

@@ -1,11 +1,30 @@
 """The seventeen normalisation layers of the paper and of related work, by name."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from wcgan.norm._base import WhiteningLayer
-from wcgan.norm.conditional import ConditionalWhiteningColoring1d, ConditionalWhiteningColoring2d
-from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d
+from wcgan.norm._base import WhiteningKind, WhiteningLayer
+from wcgan.norm.conditional import (
+    ConditionalWhiteningColoring,
+    ConditionalWhiteningColoring1d,
+    ConditionalWhiteningColoring2d,
+    ConditionalWhiteningColoring3d,
+)
+from wcgan.norm.unconditional import (
+    ColoringKind,
+    WhiteningColoring,
+    WhiteningColoring1d,
+    WhiteningColoring2d,
+    WhiteningColoring3d,
+    same_argument,
+)
+
+LAYERS: dict[int, type[WhiteningColoring]] = {1: WhiteningColoring1d, 2: WhiteningColoring2d, 3: WhiteningColoring3d}
+CONDITIONAL_LAYERS: dict[int, type[ConditionalWhiteningColoring]] = {
+    1: ConditionalWhiteningColoring1d,
+    2: ConditionalWhiteningColoring2d,
+    3: ConditionalWhiteningColoring3d,
+}
 
 
 @dataclass(frozen=True)
@@ -20,9 +39,9 @@ class Variant:
         group_size: the largest number of channels that are whitened together; None for all.
     """
 
-    whitening: str
-    coloring: str
-    shared: str | None = None
+    whitening: WhiteningKind
+    coloring: ColoringKind
+    shared: ColoringKind | None = None
     soft: bool = False
     group_size: int | None = None
 
@@ -30,6 +49,15 @@ class Variant:
     def conditional(self) -> bool:
         """Whether the layer takes labels."""
         return self.shared is not None
+
+    def options(self, channels: int) -> dict[str, Any]:
+        """The arguments of a layer with so many channels."""
+        options: dict[str, Any] = {"whitening": self.whitening, "coloring": self.coloring}
+        if self.group_size is not None:
+            options["groups"] = _fewest_groups(channels, self.group_size)
+        if self.conditional:
+            options |= {"shared": self.shared, "dictionary": "auto" if self.soft else None}
+        return options
 
 
 VARIANTS = {
@@ -53,22 +81,34 @@ VARIANTS = {
 }
 
 
-def normalization(name: str, channels: int, classes: int | None = None, dim: int = 2, **options: Any) -> WhiteningLayer:
+def normalization(
+    name: str,
+    channels: int | None = None,
+    classes: int | None = None,
+    dim: Literal[1, 2, 3] = 2,
+    *,
+    num_features: int | None = None,
+    num_classes: int | None = None,
+    **options: Any,
+) -> WhiteningLayer:
     """Builds a normalisation layer by its name in the paper.
 
     Args:
         name: a key of `VARIANTS`, such as `"WC"`, `"cWC"`, `"cWC_sa"` or `"BN"`.
         channels: number of channels d.
         classes: number of classes, for conditional variants only (names that begin with c).
-        dim: 2 for feature maps, 1 for features or sequences.
+        dim: 2 for feature maps, 1 for features or sequences, 3 for volumes.
+        num_features: another name for `channels`, as PyTorch's layers call it.
+        num_classes: another name for `classes`.
         **options: further arguments of the layer, such as `eps`, `momentum`, `groups`, `dictionary` or `sync`. They
             override those of the variant.
 
     Returns:
-        A `WhiteningColoring1d` or `WhiteningColoring2d`, or the conditional layer of the same dimension.
+        A `WhiteningColoring1d`, `WhiteningColoring2d` or `WhiteningColoring3d`, or the conditional layer of the same
+        dimension.
 
     Shape:
-        `(N, d, H, W)` if `dim` is 2, `(N, d)` or `(N, d, L)` if it is 1.
+        `(N, d, H, W)` if `dim` is 2, `(N, d)` or `(N, d, L)` if it is 1, `(N, d, D, H, W)` if it is 3.
 
     Raises:
         ValueError: for an unknown name or dim, fewer than one channel, missing `classes`, or `classes` for a variant
@@ -82,25 +122,30 @@ def normalization(name: str, channels: int, classes: int | None = None, dim: int
     Reference:
         Siarohin, Sangineto and Sebe, "Whitening and Coloring batch transform for GANs", ICLR 2019.
     """
-    if name not in VARIANTS:
-        raise ValueError(f"unknown normalization {name!r}; choose one of {', '.join(VARIANTS)}")
-    if dim not in (1, 2):
-        raise ValueError(f"dim must be 1 or 2, got {dim}")
+    variant = find_variant(name)
+    if dim not in LAYERS:
+        raise ValueError(f"dim must be 1, 2 or 3, got {dim}")
+    channels = same_argument("channels", channels, "num_features", num_features)
+    classes = same_argument("classes", classes, "num_classes", num_classes)
+    if channels is None:
+        raise TypeError("give the number of channels with channels= or num_features=")
     if channels < 1:
         raise ValueError(f"channels must be at least 1, got {channels}")
-    variant = VARIANTS[name]
-    choices: dict[str, Any] = {"whitening": variant.whitening, "coloring": variant.coloring}
-    if variant.group_size is not None:
-        choices["groups"] = _fewest_groups(channels, variant.group_size)
+    choices = variant.options(channels)
     if not variant.conditional:
         if classes is not None:
             raise ValueError(f"{name} does not depend on a class; leave out classes={classes}")
-        return (WhiteningColoring1d if dim == 1 else WhiteningColoring2d)(channels, **{**choices, **options})
+        return LAYERS[dim](channels, **{**choices, **options})
     if classes is None:
         raise ValueError(f"{name} depends on the class; give the number of classes with classes=")
-    choices |= {"shared": variant.shared, "dictionary": "auto" if variant.soft else None}
-    layer = ConditionalWhiteningColoring1d if dim == 1 else ConditionalWhiteningColoring2d
-    return layer(channels, classes, **{**choices, **options})
+    return CONDITIONAL_LAYERS[dim](channels, classes, **{**choices, **options})
+
+
+def find_variant(name: str) -> Variant:
+    """The variant of a name; a ValueError lists the names if there is none."""
+    if name not in VARIANTS:
+        raise ValueError(f"unknown normalization {name!r}; choose one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]
 
 
 def _fewest_groups(channels: int, group_size: int) -> int:

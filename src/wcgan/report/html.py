@@ -212,6 +212,11 @@ label { margin-right: 1.2rem; }
 .numbers { list-style: none; margin: 0; padding: 0; }
 .legend li { display: flex; align-items: center; min-width: 0; overflow-wrap: anywhere; }
 .samples img { display: block; max-width: 100%; height: auto; border: 1px solid var(--line); background: #fff; }
+.grid-and-rows { display: flex; gap: .5rem; }
+.grid-and-rows img { flex: 0 1 auto; min-width: 0; align-self: flex-start; }
+.rows { display: grid; grid-auto-rows: 1fr; flex: none; max-width: 30%; margin: 0; padding: 0; list-style: none; }
+.rows li { align-self: center; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; text-align: right;
+  font-size: .8rem; }
 .samples img.small { image-rendering: pixelated; }
 figcaption { font-size: .9rem; margin-top: .35rem; }
 details { border: 1px solid var(--line); border-radius: 6px; margin: .6rem 0; background: var(--panel); }

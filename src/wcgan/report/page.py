@@ -240,6 +240,7 @@ def _figure(run: RunRecord, style: int, sample: Sample) -> Markup:
         height=picture.height * scale,
         class_="small" if scale > 1 else None,
     )
+    names = tag("ol", *(tag("li", name, title=name) for name in run.row_names), class_="rows") if run.row_names else ""
     source = f". Picture from training, since {sample.why_own}" if sample.why_own else ""
     caption = f"{run.variant or run.name}, iteration {number(picture.iteration)}: {rows}{source}"
-    return tag("figure", heading, image, tag("figcaption", caption))
+    return tag("figure", heading, tag("div", names, image, class_="grid-and-rows"), tag("figcaption", caption))

@@ -8,10 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from wcgan.core.reading import open_inside, parse_yaml, read_bytes
+from wcgan.core.reading import open_inside, parse_json, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
 from wcgan.norm import VARIANTS
+from wcgan.runs.checkpoint import MOST_FACTS
 from wcgan.runs.folder import read_metrics
+from wcgan.runs.sampler import GRID_ROWS
 from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 
 Record = dict[str, Any]
@@ -54,6 +56,8 @@ class RunRecord:
     """Number of lines that are not records, such as the last one of a run that was killed."""
     picture: Picture | None
     """The last grid of samples, if any."""
+    class_names: tuple[str, ...]
+    """Names of the classes, from its checkpoints; empty if unknown."""
 
     def setting(self, *path: str) -> Any:
         """A value in the config, or None: `run.setting("generator", "normalization")`."""
@@ -80,6 +84,15 @@ class RunRecord:
     def conditional(self) -> bool:
         """Whether the generator is conditional: its grids then have one class per row."""
         return self.variant in VARIANTS and VARIANTS[str(self.variant)].conditional
+
+    @property
+    def row_names(self) -> list[str]:
+        """Names of the rows of its grids, in order: of a class or, if unknown, its number; empty without classes."""
+        classes = self.setting("generator", "classes")
+        if not self.conditional or type(classes) is not int or classes < 1:
+            return []
+        names = dict(enumerate(self.class_names))
+        return [names.get(label, str(label)) for label in range(min(classes, GRID_ROWS))]
 
     @property
     def dataset(self) -> str | None:
@@ -201,6 +214,7 @@ def _read_run(folder: Path, name: str) -> RunRecord:
         events=tuple(record for record in records if record["kind"] == "event"),
         unreadable=len(damaged),
         picture=_last_picture(folder / "samples"),
+        class_names=_class_names(folder / "checkpoints"),
     )
 
 
@@ -227,6 +241,20 @@ def _last_picture(folder: Path) -> Picture | None:
     found = [file for file in folder.glob("*.png") if file.stem.isdecimal()]
     pictures = map(read_picture, sorted(found, key=lambda file: int(file.stem), reverse=True))
     return next((picture for picture in pictures if picture is not None), None)
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    """The names of the classes beside the first checkpoint that can be read."""
+    for file in sorted(folder.glob("*.json"), reverse=True):
+        try:
+            with open_inside(folder, file.name, most=MOST_FACTS) as opened:
+                facts = parse_json(opened.read())
+        except (OSError, ValueError):
+            continue
+        names = facts.get("classes") if isinstance(facts, dict) else None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return ()
 
 
 def read_picture(file: Path) -> Picture | None:

@@ -22,7 +22,7 @@ from wcgan.reproduce.experiments import EXPERIMENTS
 from wcgan.reproduce.overhead import ITERATIONS, SECONDS, WHITENINGS, measure_and_write, overhead_configs
 from wcgan.reproduce.plan import folders_of
 from wcgan.runs.folder import Run
-from wcgan.runs.sampler import Sampler, load_generator
+from wcgan.runs.sampler import Classes, Sampler, load_generator
 
 COLUMNS = ROWS = 10
 # Name -> what its picture shows.
@@ -52,7 +52,7 @@ def write_grid(
     run: Path,
     kind: str,
     file: Path,
-    classes: Sequence[int] | None = None,
+    classes: Classes | None = None,
     checkpoint: str = "last",
     seed: int = 0,
     truncation: float = 1.0,
@@ -61,7 +61,7 @@ def write_grid(
     """Draw one picture, and write a text file beside it with its caption and the class of each row.
 
     Args:
-        run: the folder of a conditional run.
+        run: a conditional generator, as `wcgan.load` takes it.
         kind: a key of `GRIDS`.
         file: a `.png`.
         classes: one per row; None for the first ten, or for ten random ones if there are more than a hundred.
@@ -77,9 +77,6 @@ def write_grid(
         raise ValueError(f"--grid takes {' or '.join(GRIDS)}, got {kind!r}")
     if file.suffix.lower() != ".png":
         raise ValueError(f"a grid is one picture: name a .png file, not {file}")
-    generator = Run(run).config().generator
-    if not generator.conditional:
-        raise ValueError(f"{run} has no classes (its generator has {generator.normalization}): leave out --grid")
     return draw_picture(run, kind, file, classes, checkpoint, seed, truncation, device)
 
 
@@ -87,7 +84,7 @@ def draw_picture(
     run: Path,
     kind: str,
     file: Path,
-    classes: Sequence[int] | None = None,
+    classes: Classes | None = None,
     checkpoint: str = "last",
     seed: int = 0,
     truncation: float = 1.0,
@@ -95,6 +92,8 @@ def draw_picture(
 ) -> Path:
     """Like `write_grid`, but also draws `"samples"` of a run without classes."""
     sampler = load_generator(run, checkpoint, device)
+    if kind in GRIDS and not sampler.conditional:
+        raise ValueError(f"{run} has no classes (its generator has {sampler.config.normalization}): leave out --grid")
     shown = classes_to_show(sampler, classes, seed)
     picture = grid(draw_grid(sampler, kind, shown, seed, truncation), COLUMNS)
     write_png(picture, file, scale_to_show(sampler.config.resolution))
@@ -107,7 +106,7 @@ def draw_picture(
     return file
 
 
-def classes_to_show(sampler: Sampler, classes: Sequence[int] | None, seed: int) -> list[tuple[int, str]]:
+def classes_to_show(sampler: Sampler, classes: Classes | None, seed: int) -> list[tuple[int, str]]:
     """The number and name of each row's class; empty for an unconditional generator."""
     number = sampler.config.classes
     if not sampler.conditional or number is None:
@@ -117,6 +116,7 @@ def classes_to_show(sampler: Sampler, classes: Sequence[int] | None, seed: int) 
         if number > _FEW:
             order = torch.randperm(number, generator=generator_for(seed, "grid", 0))
         classes = order[:ROWS].sort().values.tolist()
+    classes = [classes] if isinstance(classes, int | str) else classes
     labels = sampler.labels(len(classes), classes)
     assert labels is not None
     names = dict(enumerate(sampler.class_names))

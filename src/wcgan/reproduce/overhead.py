@@ -17,6 +17,7 @@ from wcgan.core.files import write_atomically
 from wcgan.core.processes import Rank
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningColoring2d, WhiteningLayer
+from wcgan.norm._base import WhiteningKind
 from wcgan.report.formats import rows_to_csv, rows_to_markdown
 from wcgan.reproduce.timed_iteration import (
     WARM_UP,
@@ -34,7 +35,7 @@ SECONDS, ROUNDS = 600.0, 20
 # Name in the table -> the normalisation of a whole iteration; the most important first, in case time runs out.
 ITERATIONS = {name: name for name in ("BN", "WC", "WzcaC", "cBN", "cWC", "cWC_sa")}
 # Name in the table -> the whitening, timed on its own.
-WHITENINGS = {"whitening by Cholesky": "cholesky", "whitening by ZCA": "zca"}
+WHITENINGS: dict[str, WhiteningKind] = {"whitening by Cholesky": "cholesky", "whitening by ZCA": "zca"}
 # Numerator and denominator of a ratio -> the paper's figure for it.
 PAPER: dict[tuple[str, str], str] = {
     ("WC", "BN"): "1.32",
@@ -151,7 +152,7 @@ def prepare_iteration(config: Config, say: Callable[[str], None]) -> Step:
     return step
 
 
-def prepare_whitening(whitening: str, config: Config, hardware: Hardware) -> Step:
+def prepare_whitening(whitening: WhiteningKind, config: Config, hardware: Hardware) -> Step:
     """Forward and backward through whitening alone, at the size of each of the generator's layers."""
     layout = torch.channels_last if hardware.channels_last else torch.contiguous_format
     random = torch.Generator(hardware.device).manual_seed(0)

@@ -17,8 +17,8 @@ from wcgan.norm import VARIANTS
 from wcgan.paper.presets import preset
 from wcgan.runs.config import Config
 from wcgan.train import graph
-from wcgan.train.batches import GanBatches
-from wcgan.train.gan import Players, batches_of, build_players, compile_players, make_step
+from wcgan.train.batches import GanBatches, batches_of
+from wcgan.train.gan import Players, build_players, compile_players, make_step
 
 Step = Callable[[int], object]
 """Runs one iteration, given its number."""

@@ -1,11 +1,12 @@
 """The configs of runs, of a GAN and of a classifier: everything that decides one, written beside its results."""
 
 import dataclasses
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from wcgan.core.config import AnyConfig, config_from_dict, config_to_yaml
+from wcgan.core.config import AnyConfig, config_from_dict, config_to_yaml, override
 from wcgan.core.files import write_atomically
 from wcgan.core.reading import read_yaml
 from wcgan.nets import ClassifierConfig, DiscriminatorConfig, GeneratorConfig
@@ -25,12 +26,16 @@ class DataConfig:
     """Side of the square images; None for the data set's own."""
     strict: bool = False
     """Whether a broken image is fatal instead of skipped."""
+    flip: bool = False
+    """Whether half of the real images are mirrored; for GANs, since a classifier has `train.flip`."""
     reference: str | None = None
     """The split that scores are taken against; None for the authors', which is test for most data sets."""
+    held_out: bool = False
+    """Whether every tenth image is kept out of training, to score against: for a folder without a test split."""
 
     @property
     def reference_name(self) -> str:
-        """The real images of an evaluation, as `wcgan evaluate --reference` takes them."""
+        """The real images of an evaluation, as `wcgan evaluate --data` takes them."""
         return self.name if self.reference is None else f"{self.name}:{self.reference}"
 
 
@@ -71,8 +76,11 @@ class TrainConfig(LoopConfig):
     """How the two networks of a GAN are trained. An iteration is one update of the generator.
 
     `batch` counts real images, and as many generated ones, in an update of the discriminator. `learning_rate` is that
-    of Adam, for both networks.
+    of Adam, for both networks unless the discriminator has its own.
     """
+
+    learning_rate_discriminator: float | None = None
+    """The highest of the discriminator's schedule; None for `learning_rate`."""
 
     loss: Literal["hinge", "wasserstein"] = "hinge"
     """Hinge goes with spectral normalisation, Wasserstein with a gradient penalty."""
@@ -98,8 +106,23 @@ class TrainConfig(LoopConfig):
     """Weight of ACGAN's cross-entropy on real images."""
     class_weight_generator: float = 0.1
     """Weight of ACGAN's cross-entropy on generated images."""
+    label_smoothing: float = 0.0
+    """Probability that ACGAN's cross-entropy spreads over all classes."""
+    augment: tuple[Literal["color", "translation", "cutout"], ...] = ()
+    """Differentiable augmentation (DiffAugment) of all that the discriminator sees; empty for none."""
+    consistency: float = 0.0
+    """Weight of consistency regularisation: the squared difference of D's scores for a real image and for the same
+    image shifted and mirrored at random; 10 as published, 0 for none."""
+    coloring_decay: float = 0.0
+    """Decoupled weight decay of the coloring matrices of the generator, times the learning rate."""
     ema: float = 0.0
-    """Decay of an exponential moving average of the generator; 0 for none."""
+    """Decay per iteration of an exponential moving average of the generator; 0 for none, or for `ema_half_life`."""
+    ema_half_life: int = 0
+    """Real images after which a state of the generator has half its weight in the average; 0 for none, or for `ema`."""
+    ema_start: int = 0
+    """Real images until which the average is a copy of the generator."""
+    ema_statistics: Literal["averaged", "recomputed"] = "averaged"
+    """Running statistics of the average: averaged like its weights, or its own, from one batch per iteration."""
     sample_every: int = 500
     """Iterations between grids of samples; 0 for none."""
     conditioning_every: int = 0
@@ -108,6 +131,11 @@ class TrainConfig(LoopConfig):
     """Generated images in an evaluation."""
     evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
     """What looks at them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
+
+    @property
+    def images(self) -> int:
+        """Real images in an iteration."""
+        return self.critic_steps * self.batch
 
 
 @dataclass(frozen=True)
@@ -120,6 +148,8 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     preset: str | None = None
     """Name of the preset it began as."""
+    origin: str | None = None
+    """Run or shipped generator whose weights it started with; None for random weights."""
 
     def __post_init__(self) -> None:
         check_train(self.train)
@@ -135,6 +165,11 @@ class Config:
             )
         if self.conditional and None not in (d.classes, g.classes) and d.classes != g.classes:
             raise ValueError(f"generator.classes is {g.classes}, discriminator.classes {d.classes}; they must agree")
+
+    def without_paths(self) -> "Config":
+        """A copy to publish: paths say more about a machine than about the images."""
+        data = DataConfig(name=Path(self.data.name).name, resolution=self.data.resolution)
+        return replace(self, data=data, origin=None if self.origin is None else Path(self.origin).name)
 
     @property
     def conditional(self) -> bool:
@@ -153,8 +188,17 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 2, "generator_batch")
     at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
-    at_least(train, 0, "class_weight_discriminator", "class_weight_generator")
-    in_unit_interval(train, "beta1", "beta2", "ema")
+    at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "coloring_decay")
+    at_least(train, 0, "ema_half_life", "ema_start")
+    in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
+    if train.learning_rate_discriminator is not None:
+        at_least(train, 0, "learning_rate_discriminator")
+    if train.ema and train.ema_half_life:
+        raise ValueError(
+            f"train.ema={train.ema} and train.ema_half_life={train.ema_half_life} both set the decay: set one to 0"
+        )
+    if len(set(train.augment)) < len(train.augment):
+        raise ValueError(f"train.augment must name each augmentation once, got {list(train.augment)}")
     if train.schedule_end is not None and train.schedule == "constant":
         raise ValueError("train.schedule_end needs train.schedule=linear: a constant rate has no end")
     for name in ("schedule_end", "drop_at"):
@@ -235,6 +279,31 @@ class ClassifyConfig:
     train: ClassifyTrainConfig = field(default_factory=ClassifyTrainConfig)
     preset: str | None = None
     """Name of the preset it began as."""
+
+    def __post_init__(self) -> None:
+        if self.data.flip:
+            raise ValueError("data.flip is for GANs: set train.flip for a classifier")
+
+
+# Changes
+
+
+CHANGEABLE = frozenset(
+    [f"data.{name}" for name in ("name", "folder", "strict", "reference")]  # the images are checked instead
+    + [f"train.{name}" for name in ("iterations", "schedule_end")]
+    + [f"train.{name}_every" for name in ("log", "checkpoint", "sample", "evaluate", "conditioning")]
+    + [f"train.{name}" for name in ("keep_checkpoints", "evaluate_images", "evaluate_with")]
+    + [f"train.{name}" for name in ("device", "precision", "compile", "channels_last", "cuda_graph")]
+)
+"""What a run may change when it is resumed: where its images are, its length, what it writes and what it runs on."""
+
+
+def change(config: AnyConfig, data: str | None = None, strict: bool = False, settings: Sequence[str] = ()) -> AnyConfig:
+    """A copy of a run's config with other data, and with single fields changed by `section.field=value`."""
+    any_config: Any = config
+    chosen = any_config.data
+    chosen = replace(chosen, name=data or chosen.name, strict=strict or chosen.strict)
+    return override(replace(any_config, data=chosen), settings)
 
 
 # Files

@@ -1,28 +1,27 @@
-"""Images from a trained generator: drawing them, loading the generator of a run, and the generators of the package."""
+"""Draws images from a trained generator: from seeds, of classes by name or number, and on the way between two."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-import wcgan
-from wcgan.core.config import config_to_dict
 from wcgan.core.device import find_device, generator_for
-from wcgan.core.files import write_atomically
 from wcgan.core.images import to_uint8
-from wcgan.core.reading import parse_json, read_text
+from wcgan.core.terminal import shown
 from wcgan.nets import Generator, build_generator
-from wcgan.runs.checkpoint import check_config, find_checkpoint, section, tensors_to_network, write_checkpoint
-from wcgan.runs.config import DataConfig
-from wcgan.runs.folder import Run, new_run
+from wcgan.runs.checkpoint import check_config, find_checkpoint, section, tensors_to_network
+from wcgan.runs.folder import Run
+from wcgan.runs.pretrained import find_source, is_exported, read_exported
 
-DEFAULT = "cifar10-cWC"
-ORIGIN = "origin.json"
-_FOLDER = Path(wcgan.__file__).parent / "generators"
+Classes = int | str | Sequence[int | str]
+"""A class by its number or name, or several."""
+Value = TypeVar("Value", int, int | str)
+GRID_ROWS = 10
+"""Number of classes in a grid, at most."""
+_MOST_NAMES = 20  # in a message
+_STRAIGHT = 1e-4  # radians; noise vectors closer than this are interpolated on a line
 
 
 class Sampler:
@@ -30,8 +29,9 @@ class Sampler:
 
     Example:
         ```python
-        generator = wcgan.load("runs/digits")
-        images = generator.sample(64, classes=3, seed=1)  # (64, C, H, W) uint8
+        generator = wcgan.load("cifar10-cWC")
+        cats = generator.sample(64, classes="cat", seed=1)  # (64, 3, 32, 32) uint8
+        film = generator.interpolate(24, classes=("cat", "dog"))  # (24, 8, 3, 32, 32) uint8
         ```
     """
 
@@ -42,10 +42,22 @@ class Sampler:
         self.class_names = tuple(class_names)
         self.conditional = network.config.conditional
 
+    def __repr__(self) -> str:
+        config = self.config
+        facts = {
+            "normalization": config.normalization,
+            "classes": config.classes if self.conditional else None,
+            "image": (config.channels, config.resolution, config.resolution),
+            "noise": config.noise,
+            "iteration": self.iteration,
+            "device": str(next(self.network.parameters()).device),
+        }
+        return f"Sampler({', '.join(f'{name}={value!r}' for name, value in facts.items() if value is not None)})"
+
     def sample(
         self,
-        count: int,
-        classes: int | Sequence[int] | None = None,
+        count: int = 64,
+        classes: Classes | None = None,
         seed: int = 0,
         truncation: float = 1.0,
         batch: int = 256,
@@ -53,11 +65,13 @@ class Sampler:
         """`(count, C, H, W)` uint8.
 
         Args:
-            count: how many.
-            classes: a class, or several that take turns; None for all in turn. Only for a conditional generator.
+            count: number of images.
+            classes: a class by name or number, or several that take turns; None for all in turn. Only for a
+                conditional generator. A text is a name first and then a number: `"10"` is the class called 10, if
+                there is one.
             seed: the same seed gives the same images.
             truncation: scales the noise; below 1 trades variety for quality.
-            batch: how many are computed at once; all it may change is the rounding of a pixel here and there.
+            batch: images per forward pass; it can change the rounding of single pixels, nothing else.
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
@@ -67,19 +81,41 @@ class Sampler:
         """z ~ N(0, I) `(count, noise)`, drawn on the CPU so that a seed means the same everywhere."""
         return torch.randn(count, self.config.noise, generator=generator_for(seed, "sample", 0))
 
-    def labels(self, count: int, classes: int | Sequence[int] | None) -> Tensor | None:
+    def labels(self, count: int, classes: Classes | None) -> Tensor | None:
+        """The classes in turn as labels `(count,)`; None for a generator without classes."""
         name, number = self.config.normalization, self.config.classes
         if not self.conditional or number is None:
             if classes is not None:
                 raise ValueError(f"this generator ({name}) has no classes; leave out classes={classes}")
             return None
-        wanted = list(range(number)) if classes is None else [classes] if isinstance(classes, int) else list(classes)
-        if not wanted:
+        wanted = list(range(number)) if classes is None else [classes] if isinstance(classes, int | str) else classes
+        if not len(wanted):
             raise ValueError(f"name at least one class of 0 to {number - 1}, or leave classes out for all")
-        for label in wanted:
-            if not 0 <= label < number:
-                raise ValueError(f"class {label} is out of range: this generator has classes 0 to {number - 1}")
-        return torch.tensor(wanted)[torch.arange(count) % len(wanted)]
+        return torch.tensor([self.class_number(each) for each in wanted])[torch.arange(count) % len(wanted)]
+
+    def class_number(self, wanted: int | str) -> int:
+        """The number of a class that is given by its name or its number.
+
+        Raises:
+            ValueError: for an unknown name, one that several classes have, and a number out of range.
+        """
+        number = self.config.classes or 0
+        if isinstance(wanted, str):
+            found = [label for label, name in enumerate(self.class_names) if name == wanted] or [
+                label for label, name in enumerate(self.class_names) if name.casefold() == wanted.casefold()
+            ]
+            if len(found) > 1:
+                each = ", ".join(map(str, found))
+                raise ValueError(f"several classes are called {shown(wanted)}: choose one of the numbers {each}")
+            if not found and not wanted.isdecimal():
+                some = ", ".join(self.class_names[:_MOST_NAMES])
+                more = ", ..." if len(self.class_names) > _MOST_NAMES else ""
+                known = f"{some}{more}" if self.class_names else f"the numbers 0 to {number - 1}, without names"
+                raise ValueError(f"there is no class {shown(wanted)}; this generator has {known}")
+            wanted = found[0] if found else int(wanted[:19])
+        if not 0 <= wanted < number:
+            raise ValueError(f"class {wanted} is out of range: this generator has classes 0 to {number - 1}")
+        return int(wanted)
 
     @torch.no_grad()
     def from_noise(self, z: Tensor, labels: Tensor | None, batch: int = 256, stay: bool = False) -> Tensor:
@@ -103,131 +139,128 @@ class Sampler:
             self.network.train(was_training)
         return torch.cat(parts)
 
-    def rows(self, columns: int = 10, most_rows: int = 10, seed: int = 0) -> Tensor:
-        """A grid's images: one class a row and one noise a column where there are classes; else all different."""
+    def between(
+        self,
+        position: float,
+        count: int = 8,
+        seeds: int | Sequence[int] = (0, 1),
+        classes: Classes | None = None,
+        truncation: float = 1.0,
+    ) -> Tensor:
+        """Images `(count, C, H, W)` uint8 at a position between two ends.
+
+        Noise moves on the great circle. Classes are mixed with the weights `(1 - position, position)`, which mix their
+        coloring matrices.
+
+        Args:
+            position: from 0, the first end, to 1, the second.
+            count: number of images, each on its own way.
+            seeds: seeds of the noise at both ends; one seed keeps the noise.
+            classes: classes at both ends; one class keeps it, None takes all in turn and keeps them.
+            truncation: scales the noise.
+
+        Raises:
+            ValueError: for a value out of bounds, and for classes that the generator does not have.
+        """
+        if not 0 <= position <= 1:
+            raise ValueError(f"the position must be from 0 to 1, got {position}")
+        start, end = (self.noise(count, seed) for seed in _ends("seeds", seeds))
+        labels = self.labels(count, classes if classes is None else _ends("classes", classes))
+        if classes is not None and self.config.classes is not None:
+            first, last = map(self.class_number, _ends("classes", classes))
+            labels = torch.zeros(count, self.config.classes)
+            labels[:, first] += 1 - position
+            labels[:, last] += position
+        return self.from_noise(truncation * great_circle(start, end, position), labels)
+
+    def interpolate(
+        self,
+        frames: int = 24,
+        count: int = 8,
+        seeds: int | Sequence[int] = (0, 1),
+        classes: Classes | None = None,
+        truncation: float = 1.0,
+    ) -> Tensor:
+        """`(frames, count, C, H, W)` uint8: `between` at equal steps from the first end to the second.
+
+        Raises:
+            ValueError: for fewer than two frames, and as `between`.
+        """
+        if frames < 2:
+            raise ValueError(f"frames must be at least 2, got {frames}")
+        steps = [step / (frames - 1) for step in range(frames)]
+        return torch.stack([self.between(step, count, seeds, classes, truncation) for step in steps])
+
+    def rows(self, columns: int = 10, most_rows: int = GRID_ROWS, seed: int = 0) -> Tensor:
+        """Images of a grid: one class per row and one noise per column if there are classes; else all different."""
         if self.config.classes is None or not self.conditional:
             return self.sample(columns * columns, seed=seed)
         rows = min(self.config.classes, most_rows)
         return self.from_noise(self.noise(columns, seed).repeat(rows, 1), torch.arange(rows).repeat_interleave(columns))
 
 
+def great_circle(start: Tensor, end: Tensor, t: float) -> Tensor:
+    r"""Points between noise vectors `(N, n)`, on the great circle rather than on the straight line.
+
+    .. math:: \frac{\sin((1-t)\,\omega)}{\sin\omega}\,z_0 + \frac{\sin(t\,\omega)}{\sin\omega}\,z_1
+
+    with :math:`\omega` the angle between them. Noise in many dimensions is near a sphere;
+    the middle of the line is not.
+
+    Example:
+        >>> import torch
+        >>> great_circle(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0]]), 0.5)
+        tensor([[1.4142, 1.4142]])
+    """
+    cosine = torch.nn.functional.cosine_similarity(start.double(), end.double(), dim=1).clamp(-1, 1)
+    omega = cosine.arccos().unsqueeze(1)  # (N, 1)
+    line = omega.sin() < _STRAIGHT
+    sine = torch.where(line, 1.0, omega.sin())
+    first = torch.where(line, torch.full_like(omega, 1 - t), ((1 - t) * omega).sin() / sine)
+    second = torch.where(line, torch.full_like(omega, t), (t * omega).sin() / sine)
+    return (first * start + second * end).to(start.dtype)
+
+
+def _ends(name: str, value: Value | Sequence[Value]) -> tuple[Value, Value]:
+    """One value or two -> the two ends."""
+    ends = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    if len(ends) not in (1, 2):
+        raise ValueError(f"an interpolation takes one or two {name}, got {len(ends)}")
+    return ends[0], ends[-1]
+
+
 def _pixels(images: Tensor) -> Tensor:
     """`to_uint8`, which cannot show what is not a number."""
     broken = int((~images.isfinite()).flatten(1).any(1).sum())
     if broken:
-        raise ValueError(f"{broken} of {len(images)} images from this generator hold NaN or Inf: take an earlier state")
+        raise ValueError(
+            f"{broken} of {len(images)} images from this generator hold NaN or Inf: take an earlier checkpoint"
+        )
     return to_uint8(images)
 
 
-# Generators of runs
-
-
-def load_generator(path: str | Path, checkpoint: str = "last", device: str = "auto") -> Sampler:
-    """The generator of a run, ready to sample.
-
-    Args:
-        path: the folder of a run.
-        checkpoint: `"last"`, `"best"` (by FID, where the run was evaluated) or the number of an iteration.
-        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
-    """
-    run = Run(Path(path))
+def load_generator(source: str | Path, checkpoint: str = "last", device: str = "auto") -> Sampler:
+    """Loads a generator, ready to sample; see `wcgan.load`."""
+    path = find_source(source)
+    if path.is_file() and is_exported(path.parent):
+        path = path.parent
+    if path.is_dir() and is_exported(path):
+        if checkpoint != "last":
+            raise ValueError(
+                f"{source} is one exported generator without checkpoints: leave out checkpoint={checkpoint}"
+            )
+        network, names = read_exported(path)
+        return Sampler(network.to(find_device(device)), names)
+    if path.is_file():
+        if checkpoint != "last":
+            raise ValueError(f"{source} is a checkpoint already: leave out checkpoint={checkpoint}")
+        if path.parent.name != "checkpoints":
+            raise ValueError(f"{source} is no checkpoint of a run: those are in RUN/checkpoints")
+        path, checkpoint = path.parent.parent, path.stem
+    run = Run(path)
     config, found = run.config(), find_checkpoint(run, checkpoint)
     check_config(found, config, "generator")
     network = build_generator(config.generator)
     tensors_to_network(found, "average" if section(found.tensors, "average") else "generator", network)
     network.requires_grad_(False).eval().to(find_device(device))
     return Sampler(network, found.facts.get("classes", ()), found.facts.get("iteration"))
-
-
-# Generators of the package
-
-
-def shipped_generators() -> tuple[str, ...]:
-    """The names of the generators that come with the package.
-
-    Example:
-        >>> "digits-cWC_sa" in shipped_generators()
-        True
-    """
-    return tuple(sorted(path.parent.name for path in _FOLDER.glob("*/config.yaml")))
-
-
-def shipped(name: str = DEFAULT) -> Path:
-    """The folder of a generator that comes with the package, for `load_generator`.
-
-    Args:
-        name: one of `shipped_generators()`.
-
-    Raises:
-        ValueError: for another name.
-    """
-    if name not in shipped_generators():
-        raise ValueError(f"no generator {name!r} comes with the package; there is {', '.join(shipped_generators())}")
-    return _FOLDER / name
-
-
-def find_run(source: Path) -> Path:
-    """A path or a name -> the folder of a run: what is there comes first, then a shipped generator of that name."""
-    if source.exists():
-        return source
-    if str(source) not in shipped_generators():
-        there = ", ".join(shipped_generators())
-        raise ValueError(f"{source} is not there; name the folder of a run, or a generator of the package: {there}")
-    return shipped(str(source))
-
-
-def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str = "last") -> Path:
-    """Writes a run's generator alone: config, weights in half precision, and where it comes from.
-
-    Args:
-        run: the folder of a run.
-        folder: a new folder; it can be loaded as a run's.
-        command: what made the run, for `origin.json`; empty where it is not known.
-        checkpoint: `"last"`, `"best"` or the number of an iteration.
-    """
-    sampler, old = load_generator(run, checkpoint, "cpu"), Run(run)
-    config = old.config()
-    # A data set's name may be a path, which says more about a machine than about the images.
-    data = DataConfig(name=Path(config.data.name).name, resolution=config.data.resolution)
-    new = new_run(folder, replace(config, data=data))
-    tensors = {f"generator.{key}": _halved(value) for key, value in sampler.network.state_dict().items()}
-    iteration = sampler.iteration or 0
-    facts = {
-        "iteration": iteration,
-        "classes": list(sampler.class_names),
-        "config": config_to_dict(new.config()),
-        "version": wcgan.__version__,
-    }
-    write_checkpoint(new.checkpoints, f"{iteration:07d}", tensors, facts)
-    write_atomically(folder / ORIGIN, json.dumps(_origin(old, iteration, command), indent=1).encode())
-    return folder
-
-
-def _halved(value: Tensor) -> Tensor:
-    """In float16, except for integers and values that are too large for it."""
-    half = value.to(torch.float16) if value.is_floating_point() else value
-    return half if bool(torch.isfinite(half).all()) else value
-
-
-def _origin(run: Run, iteration: int, command: str) -> dict[str, Any]:
-    """How the generator was made; the `origin.json` of one that was shipped before is kept."""
-    if (run.folder / ORIGIN).is_file():
-        try:
-            kept = parse_json(read_text(run.folder / ORIGIN))
-        except ValueError as error:
-            raise ValueError(f"{run.folder / ORIGIN} cannot be read: {error}") from None
-        if not isinstance(kept, dict):
-            raise ValueError(f"{run.folder / ORIGIN} cannot be read: it is not a mapping")
-        return kept
-    lines = run.lines()
-    begun: list[dict[str, Any]] = [line for line in lines if line.get("what") in ("started", "resumed")]
-    commits = dict.fromkeys(str(line["commit"]) for line in begun if line.get("commit"))
-    scores: dict[str, Any] = next(
-        (v for v in reversed(lines) if v["kind"] == "evaluation" and v["iteration"] == iteration), {}
-    )
-    return {
-        "command": command,
-        "commit": "; ".join(commits) or None,
-        **{key: begun[0].get(key) if begun else None for key in ("time", "device", "torch")},
-        "scores": {k: v for k, v in scores.items() if "(" in k or k in ("IS", "FID", "KID", "precision", "recall")},
-    }

@@ -1,17 +1,21 @@
-"""The inputs of one iteration: images, labels and noise, decided by the seed and the iteration's number alone."""
+"""The inputs of one iteration: images, labels, noise and augmentations.
 
+All are decided by the seed and the iteration's number alone: a resumed run and one of several processes get the same.
+"""
+
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from wcgan.core.device import generator_for
 from wcgan.core.processes import Rank
 from wcgan.data import Dataset
-from wcgan.runs.config import ClassifyTrainConfig, TrainConfig
+from wcgan.runs.config import Config, TrainConfig
 
-# What both trainings share
+# What GANs and classifiers share
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
@@ -53,6 +57,89 @@ class EpochOrder:
         return self._permutation
 
 
+# Augmentation
+
+SHIFT = ("translation", "mirror")  # what consistency regularisation does to real images
+
+
+class Augmentation(NamedTuple):
+    """How each image of a batch `(..., C, H, W)` is changed; None for what is not."""
+
+    color: Tensor | None
+    """`(..., 3)` in [0, 1): brightness, saturation, contrast."""
+    moved: Tensor | None
+    """`(..., 2)`: the row and the column at which the window begins that is shown of each."""
+    mirrored: Tensor | None
+    """`(...)` bool."""
+    hole: Tensor | None
+    """`(..., 2)`: the row and the column of the centre of a square hole."""
+
+
+def draw_augmentation(
+    names: Collection[str], shape: tuple[int, ...], side: int, random: torch.Generator
+) -> Augmentation:
+    """Draws augmentations of `shape` images: those of color, translation, mirror and cutout that are among the names.
+
+    The ranges are DiffAugment's: windows begin up to 1/8 of the side outside the image, and holes are half as wide as
+    the image, with a centre anywhere in it.
+    """
+    device, reach, hole = random.device, int(side / 8 + 0.5), hole_side(side)
+
+    def integers(low: int, high: int) -> Tensor:
+        return torch.randint(low, high, (*shape, 2), generator=random, device=device)
+
+    return Augmentation(
+        torch.rand((*shape, 3), generator=random, device=device) if "color" in names else None,
+        integers(-reach, reach + 1) if "translation" in names else None,
+        torch.rand(shape, generator=random, device=device) < 0.5 if "mirror" in names else None,
+        integers(0, side + 1 - hole % 2) if "cutout" in names else None,
+    )
+
+
+def augment(images: Tensor, how: Augmentation | None) -> Tensor:
+    """Augments images `(..., C, H, W)` in [-1, 1]; differentiable, without a host sync.
+
+    Reference:
+        Zhao, Liu, Lin, Zhu and Han, "Differentiable augmentation for data-efficient GAN training", NeurIPS 2020.
+    """
+    if how is None:
+        return images
+    side = images.shape[-1]
+    if how.color is not None:
+        brightness, saturation, contrast = how.color[..., None, None, None].unbind(-4)  # (..., 3) -> (..., 1, 1, 1)
+        images = images + (brightness - 0.5)
+        grey = images.mean(-3, keepdim=True)
+        images = grey + 2 * saturation * (images - grey)
+        mean = images.mean((-3, -2, -1), keepdim=True)
+        images = mean + (contrast + 0.5) * (images - mean)
+    if how.moved is not None:  # as products: the gradient of indexing is slow on a GPU, and sums in varying order
+        rows, columns = (window(start, side).to(images.dtype) for start in how.moved.unbind(-1))
+        images = rows.unsqueeze(-3) @ images @ columns.unsqueeze(-3).mT
+    if how.mirrored is not None:
+        images = mirror(images, how.mirrored)
+    if how.hole is not None:
+        first = how.hole - hole_side(side) // 2
+        away = torch.arange(side, device=images.device) - first[..., None]  # (..., 2, side)
+        rows, columns = ((away >= 0) & (away < hole_side(side))).unbind(-2)
+        images = images * ~(rows[..., None] & columns[..., None, :]).unsqueeze(-3)
+    return images
+
+
+def window(start: Tensor, side: int) -> Tensor:
+    """`(...)` -> `(..., side, side)`: row i is true at pixel start + i, and nowhere if that is outside the image."""
+    pixels = torch.arange(side, device=start.device)
+    return (start[..., None] + pixels)[..., None] == pixels
+
+
+def mirror(images: Tensor, which: Tensor) -> Tensor:
+    """Mirrors those of the images `(..., C, H, W)` for which `which`, `(...)`, is true."""
+    return torch.where(which[..., None, None, None], images.flip(-1), images)
+
+
+def hole_side(side: int) -> int:
+    return int(side / 2 + 0.5)
+
+
 # GANs
 
 
@@ -76,6 +163,16 @@ class GanInputs(NamedTuple):
     """`(g, noise)`, of the generator's update."""
     labels: Tensor | None
     """`(g,)`."""
+    real_view: Augmentation | None
+    """Of real images, `(s, b)`."""
+    critic_view: Augmentation | None
+    """Of generated images that the discriminator learns from, `(s, b)`."""
+    view: Augmentation | None
+    """Of the images of the generator's update, `(g,)`."""
+    shift: Augmentation | None
+    """Of real images, whose scores must not change by it, `(s, b)`."""
+    average_weight: Tensor | None
+    """`()`: the weight of the generator in its moving average."""
 
 
 @dataclass
@@ -89,31 +186,40 @@ class GanBatches:
     train: TrainConfig
     device: torch.device
     rank: Rank = field(default_factory=Rank)
+    flip: bool = False
 
     def __post_init__(self) -> None:
         self._order = EpochOrder(len(self.images), self.train.seed, self.images.device)
 
     def draw(self, iteration: int) -> GanInputs:
         """The inputs of an iteration, without a host sync; each purpose has one draw for all updates."""
-        steps, batch = self.train.critic_steps, self.train.batch
+        steps, batch, generated = self.train.critic_steps, self.train.batch, self.train.generator_batch
+        policy, weight = self.train.augment, average_weight(self.train, iteration)
         between = self._uniform("penalty", iteration, steps, batch) if self.train.gradient_penalty else None
         index = self._order.indices(iteration, steps * batch).view(steps, batch)
         labels = None if self.labels is None else to_device(self.labels[index], self.device)
         critic_labels = generator_labels = None
         if labels is not None and self.train.generated_labels == "real":
             critic_labels = labels
-            generator_labels = repeat_to(labels[-1], self.train.generator_batch)
+            generator_labels = repeat_to(labels[-1], generated)
         return GanInputs(
             self._real(iteration, index),
             None if labels is None else self.rank.share(labels, dim=1),
             *self._latent("critic", iteration, critic_labels, steps, batch),
             between,
-            *self._latent("generator", iteration, generator_labels, self.train.generator_batch),
+            *self._latent("generator", iteration, generator_labels, generated),
+            self._augmentation("real view", policy, iteration, steps, batch),
+            self._augmentation("critic view", policy, iteration, steps, batch),
+            self._augmentation("view", policy, iteration, generated),
+            self._augmentation("shift", SHIFT if self.train.consistency else (), iteration, steps, batch),
+            None if weight is None else torch.full((), weight, device=self.device),
         )
 
     def _real(self, iteration: int, index: Tensor) -> Tensor:
         """Images in [-1, 1] with dequantisation noise U(0, 1/128)."""
         images = to_device(self.images[self.rank.share(index, dim=1)], self.device)
+        if self.flip:
+            images = mirror(images, self._uniform("flip", iteration, *index.shape) < 0.5)
         noise = self._uniform("dequantize", iteration, *index.shape, *self.images.shape[1:])
         return (images + noise) / 128 - 1  # value v becomes uniform in [v, v+1) / 128 - 1
 
@@ -128,111 +234,49 @@ class GanBatches:
             labels = torch.randint(0, self.classes, shape, generator=random, device=self.device)
         return self.rank.share(z, batch), self.rank.share(labels, batch)
 
+    def _augmentation(self, purpose: str, names: Collection[str], iteration: int, *shape: int) -> Augmentation | None:
+        if not names:
+            return None
+        random = generator_for(self.train.seed, purpose, iteration, self.device)
+        drawn = draw_augmentation(names, shape, self.images.shape[-1], random)
+        return Augmentation(*(None if values is None else self.rank.share(values, len(shape) - 1) for values in drawn))
+
     def _uniform(self, purpose: str, iteration: int, *shape: int) -> Tensor:
         """U(0, 1) for every update `(s, b, ...)`."""
         random = generator_for(self.train.seed, purpose, iteration, self.device)
         return self.rank.share(torch.rand(shape, generator=random, device=self.device), dim=1)
 
 
+def average_weight(train: TrainConfig, iteration: int) -> float | None:
+    """Weight of the generator in its moving average after the next iteration; None if there is no average."""
+    if not train.ema and not train.ema_half_life:
+        return None
+    if iteration * train.images < train.ema_start:
+        return 1.0
+    return 1 - (0.5 ** (train.images / train.ema_half_life) if train.ema_half_life else train.ema)
+
+
+def check_shares(config: Config, rank: Rank) -> None:
+    """Raises a ValueError for batches that the processes cannot share equally."""
+    for name in ("batch", "generator_batch"):
+        rank.check_share(f"train.{name}", getattr(config.train, name))
+
+
+def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> GanBatches:
+    """The batches of a training; the data is on the device if it fits."""
+    dataset = dataset_on(dataset, device)
+    return GanBatches(
+        dataset.images,
+        dataset.labels if config.conditional else None,
+        config.classes if config.conditional else None,
+        config.generator.noise,
+        config.train,
+        device,
+        rank,
+        config.data.flip,
+    )
+
+
 def repeat_to(labels: Tensor, count: int) -> Tensor:
     """Labels `(b,)` repeated to `(count,)`."""
     return labels.repeat(-(-count // len(labels)))[:count]
-
-
-# Classifiers
-
-
-class ClassifierInputs(NamedTuple):
-    """Inputs of one classifier update, on the device; each of several processes has its share."""
-
-    images: Tensor
-    """`(b, C, H, W)` uint8, as they are."""
-    labels: Tensor
-    """`(b,)`."""
-    moved: Tensor | None
-    """`(b, 2)`: how many pixels down and across the window of each begins; None for no windows."""
-    mirrored: Tensor | None
-    """`(b,)` bool; None where none is."""
-
-
-@dataclass
-class ClassifierBatches:
-    """Draws the inputs of a classifier: images and labels in the order of a seed, and how each image is augmented."""
-
-    dataset: Dataset
-    train: ClassifyTrainConfig
-    device: torch.device
-    rank: Rank = field(default_factory=Rank)
-
-    def __post_init__(self) -> None:
-        self._order = EpochOrder(len(self.dataset), self.train.seed, self.dataset.images.device)
-
-    def draw(self, iteration: int) -> ClassifierInputs:
-        """The inputs of an update, without a host sync."""
-        size, reach, labels = self.train.batch, self.train.crop, self.dataset.labels
-        assert labels is not None
-        index = self.rank.share(self._order.indices(iteration, size))
-        random = generator_for(self.train.seed, "augment", iteration, self.device)
-        moved = torch.randint(-reach, reach + 1, (size, 2), generator=random, device=self.device) if reach else None
-        mirrored = torch.rand(size, generator=random, device=self.device) < 0.5 if self.train.flip else None
-        return ClassifierInputs(
-            to_device(self.dataset.images[index], self.device),
-            to_device(labels[index], self.device),
-            *(None if values is None else self.rank.share(values) for values in (moved, mirrored)),
-        )
-
-
-class Pixels(nn.Module):
-    """uint8 images to a classifier's input: augmented, each channel with mean 0 and variance 1.
-
-    Windows that reach beyond the image are padded with the channels' means.
-
-    Args:
-        channels: of the images; `measure` takes their means and deviations from images.
-
-    Shape:
-        `(N, C, H, W)` uint8 to the same in float32.
-    """
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(channels))
-        self.register_buffer("std", torch.ones(channels))
-
-    def measure(self, images: Tensor) -> None:
-        """Takes mean and deviation of each channel from all of the images."""
-        counts = torch.stack(
-            [
-                torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in part.unbind(1)])
-                for part in images.split(4096)
-            ]
-        ).sum(0)  # (C, 256): how often each value is there
-        values, total = torch.arange(256, dtype=torch.float64, device=counts.device), counts[0].sum()
-        mean = (counts * values).sum(1) / total
-        variance = (counts * (values - mean[:, None]).square()).sum(1) / total
-        self.mean.copy_(mean)
-        self.std.copy_(variance.sqrt().clamp(min=1.0))  # a channel of one value stays finite
-
-    def forward(self, images: Tensor, moved: Tensor | None = None, mirrored: Tensor | None = None) -> Tensor:
-        out = (images.permute(0, 2, 3, 1) - self.mean) / self.std  # (N, H, W, C)
-        if moved is not None or mirrored is not None:
-            out = _cut(out, moved, mirrored)
-        return out.permute(0, 3, 1, 2)
-
-
-def _cut(x: Tensor, moved: Tensor | None, mirrored: Tensor | None) -> Tensor:
-    """Windows of `(N, H, W, C)`, each of its image's size, with zeros beyond the image."""
-    n, height, width, _ = x.shape
-    rows = torch.arange(height, device=x.device).expand(n, -1)
-    columns = torch.arange(width, device=x.device).expand(n, -1)
-    if mirrored is not None:
-        columns = torch.where(mirrored[:, None], width - 1 - columns, columns)
-    if moved is not None:
-        rows, columns = rows + moved[:, :1], columns + moved[:, 1:]
-    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    sample = torch.arange(n, device=x.device)[:, None, None]
-    found = x[sample, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]]
-    return found * inside[..., None]

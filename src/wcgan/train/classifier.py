@@ -1,30 +1,71 @@
-"""A classifier's training, top to bottom: its network, one update, its error, the training of several seeds at once."""
+"""A classifier's training, top to bottom: batches, network, one update, error, training of several seeds at once."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from wcgan.core.device import Hardware
+from wcgan.core.device import Hardware, generator_for
 from wcgan.core.processes import Rank, process_count
 from wcgan.core.terminal import TrainingProgress
 from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
+from wcgan.nets.classifier import Pixels
 from wcgan.runs.config import ClassifyConfig, ClassifyTrainConfig
 from wcgan.runs.folder import Run
-from wcgan.train.batches import ClassifierBatches, ClassifierInputs, Pixels, dataset_on
+from wcgan.train.batches import EpochOrder, dataset_on, to_device
 from wcgan.train.graph import graphed, on_streams
 from wcgan.train.learner import Learner, Losses, place, rate_on, set_learning_rate, update
 from wcgan.train.loop import Outcome, Step, Task, loop_on, run_tasks
 
 ALONE = Rank()
 CHUNK = 1000  # images that are tested at once
+
+
+class ClassifierInputs(NamedTuple):
+    """Inputs of one classifier update, on the device; each of several processes has its share."""
+
+    images: Tensor
+    """`(b, C, H, W)` uint8, as they are."""
+    labels: Tensor
+    """`(b,)`."""
+    moved: Tensor | None
+    """`(b, 2)`: how many pixels down and across the window of each begins; None for no windows."""
+    mirrored: Tensor | None
+    """`(b,)` bool; None where none is."""
+
+
+@dataclass
+class ClassifierBatches:
+    """Draws the inputs of a classifier: images and labels in the order of a seed, and how each image is augmented."""
+
+    dataset: Dataset
+    train: ClassifyTrainConfig
+    device: torch.device
+    rank: Rank = field(default_factory=Rank)
+
+    def __post_init__(self) -> None:
+        self._order = EpochOrder(len(self.dataset), self.train.seed, self.dataset.images.device)
+
+    def draw(self, iteration: int) -> ClassifierInputs:
+        """The inputs of an update, without a host sync."""
+        size, reach, labels = self.train.batch, self.train.crop, self.dataset.labels
+        assert labels is not None
+        index = self.rank.share(self._order.indices(iteration, size))
+        random = generator_for(self.train.seed, "augment", iteration, self.device)
+        moved = torch.randint(-reach, reach + 1, (size, 2), generator=random, device=self.device) if reach else None
+        mirrored = torch.rand(size, generator=random, device=self.device) < 0.5 if self.train.flip else None
+        return ClassifierInputs(
+            to_device(self.dataset.images[index], self.device),
+            to_device(labels[index], self.device),
+            *(None if values is None else self.rank.share(values) for values in (moved, mirrored)),
+        )
 
 
 @dataclass
@@ -135,8 +176,8 @@ def train_classifiers(
     settings = configs[0].train
     Rank(count=process_count()).check_share("train.batch", settings.batch)
     sizes = f"{len(runs)} classifiers with train.batch={settings.batch}"
-    with loop_on(settings, runs, sizes) as (hardware, rank, stop):
-        device = hardware.device
+    with loop_on(settings, runs, sizes) as environment:
+        hardware, rank, device = environment.hardware, environment.rank, environment.hardware.device
         training, test = dataset_on(training, device), dataset_on(test, device)
         learners = [build_learner(c, training.images, device, hardware.channels_last, rank.count > 1) for c in configs]
         batches = [ClassifierBatches(training, config.train, device, rank) for config in configs]
@@ -144,7 +185,8 @@ def train_classifiers(
             learner_to_task(learner, config, training, test, run, device, rank)
             for learner, config, run in zip(learners, configs, runs, strict=True)
         ]
-        return run_tasks(tasks, partial(make_step, learners, batches, hardware), hardware, rank, stop, stop_at)
+        step = make_step(learners, batches, hardware, environment.progress)
+        return run_tasks(tasks, step, environment, stop_at)
 
 
 def learner_to_task(
@@ -202,7 +244,7 @@ def make_step(
 
     def step(iteration: int) -> list[Losses]:
         for learner, batch in zip(learners, batches, strict=True):
-            set_learning_rate(learner, learning_rate(batch.train, iteration))
+            set_learning_rate(learner.optimizer, learning_rate(batch.train, iteration))
         return iterate(tuple(batch.draw(iteration) for batch in batches))
 
     return step

@@ -1,21 +1,20 @@
 """A GAN's training, top to bottom: the players, their losses, one iteration, the training.
 
-One iteration, from the batch to the optimiser's step: `run_tasks` (loop.py) calls the `step` that `make_step` returns;
-`GanBatches.draw` (batches.py) draws its inputs; `train_iteration` computes the losses, directly or as a CUDA graph
-(graph.py); `update` (learner.py) differentiates a loss and steps an optimiser.
+One iteration, in four files: `run_tasks` (loop.py) calls `step`, below; `GanBatches.draw` (batches.py) draws the
+inputs; `train_iteration`, below, computes the losses; `update` (learner.py) differentiates a loss and steps an
+optimiser. On a GPU, `step` replays a recording of `train_iteration` (graph.py), with the same results.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
-from torch.optim import Adam
+from torch.optim import Adam, AdamW, Optimizer
 
 from wcgan.core.device import Hardware
 from wcgan.core.processes import Rank, process_count
@@ -26,13 +25,15 @@ from wcgan.norm import sub_batches
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
-from wcgan.train.batches import GanBatches, GanInputs, dataset_on
+from wcgan.train.batches import GanBatches, GanInputs, augment, batches_of, check_shares
+from wcgan.train.custom import AdversarialLoss, Callback, Custom, OwnDiscriminator, OwnGenerator
 from wcgan.train.graph import graphed
 from wcgan.train.journal import Journal
-from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, update
+from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, split_coloring, update, update_average
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
 
 ALONE = Rank()
+PLAIN = Custom()
 Evaluator = Callable[[Sampler], dict[str, Any]]
 
 
@@ -45,9 +46,11 @@ class Players:
 
     generator: Generator
     discriminator: Discriminator
-    generator_optimizer: Adam
-    discriminator_optimizer: Adam
+    generator_optimizer: Optimizer
+    discriminator_optimizer: Optimizer
     average: Generator | None = None
+    loss: AdversarialLoss | None = None
+    """None for the one that the config names."""
 
     @property
     def sampled_generator(self) -> Generator:
@@ -60,30 +63,45 @@ class Players:
         return both if self.average is None else both | {"average": self.average}
 
     @property
-    def optimizers(self) -> dict[str, Adam]:
+    def optimizers(self) -> dict[str, Optimizer]:
         return {
             "generator_optimizer": self.generator_optimizer,
             "discriminator_optimizer": self.discriminator_optimizer,
         }
 
 
-def build_players(config: Config, device: torch.device, channels_last: bool = False, sync: bool = False) -> Players:
+def build_players(
+    config: Config, device: torch.device, channels_last: bool = False, sync: bool = False, custom: Custom = PLAIN
+) -> Players:
     """Both networks from the seed, in training mode; with `sync`, processes share whitening statistics."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
-        generator, discriminator = build_generator(config.generator), build_discriminator(config.discriminator)
+        generator, discriminator = build_networks(config, custom)
     for network in (generator, discriminator):
         place(network, device, channels_last, sync)
     train = config.train
 
-    def adam(network: nn.Module) -> Adam:
-        parameters, betas = network.parameters(), (train.beta1, train.beta2)
-        if device.type != "cuda":
-            return Adam(parameters, train.learning_rate, betas)
-        return Adam(parameters, rate_on(device, train.learning_rate), betas, fused=True)
+    def optimizer(network: nn.Module, discriminator: bool) -> Optimizer:
+        rate, betas = learning_rate(train, 0, discriminator), (train.beta1, train.beta2)
+        chosen: dict[str, Any] = {"lr": rate, "betas": betas}
+        if device.type == "cuda":
+            chosen |= {"lr": rate_on(device, rate), "fused": True}
+        if discriminator or not train.coloring_decay:
+            return Adam(network.parameters(), **chosen)
+        return AdamW(split_coloring(network, train.coloring_decay), **chosen)
 
-    average = copy.deepcopy(generator).requires_grad_(False) if train.ema else None
-    return Players(generator, discriminator, adam(generator), adam(discriminator), average)
+    average = copy.deepcopy(generator).requires_grad_(False) if train.ema or train.ema_half_life else None
+    optimizers = optimizer(generator, False), optimizer(discriminator, True)
+    return Players(generator, discriminator, *optimizers, average, custom.loss)
+
+
+def build_networks(config: Config, custom: Custom) -> tuple[Generator, Discriminator]:
+    """Generator and discriminator: your own, or those of the config."""
+    g, d = custom.generator, custom.discriminator
+    return (
+        build_generator(config.generator) if g is None else OwnGenerator(g, config.generator),
+        build_discriminator(config.discriminator) if d is None else OwnDiscriminator(d),
+    )
 
 
 # Their losses
@@ -102,9 +120,9 @@ def generator_loss(fake: Tensor) -> Tensor:
     return -fake.mean()
 
 
-DISCRIMINATOR_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "hinge": hinge_discriminator,
-    "wasserstein": wasserstein_discriminator,
+LOSSES = {
+    "hinge": AdversarialLoss(hinge_discriminator, generator_loss),
+    "wasserstein": AdversarialLoss(wasserstein_discriminator, generator_loss),
 }
 
 
@@ -120,9 +138,9 @@ def gradient_penalty(
     return (norm - 1).square().mean()
 
 
-def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
+def class_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """ACGAN's cross-entropy."""
-    return cross_entropy(logits.float(), labels)
+    return cross_entropy(logits.float(), labels, label_smoothing=smoothing)
 
 
 # One iteration
@@ -138,6 +156,7 @@ def train_iteration(
     """
     train, device = config.train, inputs.real.device
     generator, discriminator = players.generator, players.discriminator
+    adversarial = players.loss or LOSSES[train.loss]
     conditional_g = config.generator.conditional
     sees_labels = config.discriminator.head == "projection"
     autocast = torch.autocast(device.type, dtype=precision, enabled=precision != torch.float32)
@@ -145,35 +164,48 @@ def train_iteration(
 
     with autocast:
         generated = critic_images(generator, inputs.critic_noise, inputs.critic_labels if conditional_g else None)
-    for step, (real, fake) in enumerate(zip(inputs.real, generated, strict=True)):
+    reals, fakes = augment(inputs.real, inputs.real_view), augment(generated, inputs.critic_view)
+    shifted = None if inputs.shift is None else augment(reals, inputs.shift)
+    for step, (real, fake) in enumerate(zip(reals, fakes, strict=True)):
         labels, fake_labels, between = (
             None if values is None else values[step]
             for values in (inputs.real_labels, inputs.critic_labels, inputs.between)
         )
-        both_labels = torch.cat([labels, fake_labels]) if sees_labels and labels is not None else None  # type: ignore[list-item]
+        shown, shown_labels = [real, fake], [labels, fake_labels]
+        if shifted is not None:
+            shown, shown_labels = [*shown, shifted[step]], [*shown_labels, labels]
         with autocast:
-            scores = discriminator(torch.cat([real, fake]), both_labels)
-        on_real, on_fake = scores.realness.float().chunk(2)
-        loss = losses["loss/discriminator"] = DISCRIMINATOR_LOSSES[train.loss](on_real, on_fake)
+            scores = discriminator(torch.cat(shown), torch.cat(shown_labels) if sees_labels else None)  # type: ignore[arg-type]
+        on_real, on_fake, *on_shifted = scores.realness.float().split(len(real))
+        loss = losses["loss/discriminator"] = adversarial.discriminator(on_real, on_fake)
+        if on_shifted:
+            losses["loss/consistency"] = (on_real - on_shifted[0]).square().mean()
+            loss = loss + train.consistency * losses["loss/consistency"]
         if between is not None:
             penalty = gradient_penalty(discriminator, real, fake, labels if sees_labels else None, between)
             losses["loss/gradient_penalty"] = penalty
             loss = loss + train.gradient_penalty * penalty
         if scores.logits is not None and labels is not None:
-            losses["loss/class_real"] = class_loss(scores.logits[: len(real)], labels)
+            losses["loss/class_real"] = class_loss(scores.logits[: len(real)], labels, train.label_smoothing)
             loss = loss + train.class_weight_discriminator * losses["loss/class_real"]
         update(players.discriminator_optimizer, loss, discriminator, rank)
 
-    with autocast, frozen(discriminator):
+    with autocast:
         images = generator(inputs.noise, inputs.labels if conditional_g else None)
+    images = augment(images, inputs.view)
+    with autocast, frozen(discriminator):
         scores = discriminator(images, inputs.labels if sees_labels else None)
-    loss = losses["loss/generator"] = generator_loss(scores.realness.float())
+    loss = losses["loss/generator"] = adversarial.generator(scores.realness.float())
     if scores.logits is not None and inputs.labels is not None:
-        losses["loss/class_generated"] = class_loss(scores.logits, inputs.labels)
+        losses["loss/class_generated"] = class_loss(scores.logits, inputs.labels, train.label_smoothing)
         loss = loss + train.class_weight_generator * losses["loss/class_generated"]
     update(players.generator_optimizer, loss, generator, rank)
-    if players.average is not None:
-        update_average(players.average, generator, train.ema)
+    if players.average is not None and inputs.average_weight is not None:
+        averaged = train.ema_statistics == "averaged"
+        update_average(players.average, generator, inputs.average_weight, statistics=averaged)
+        if not averaged:
+            with torch.no_grad(), autocast:
+                players.average(inputs.noise, inputs.labels if conditional_g else None)
     return {name: loss.detach() for name, loss in losses.items()}
 
 
@@ -202,68 +234,70 @@ def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None) ->
     return images.unflatten(0, (steps, batch))
 
 
-@torch.no_grad()
-def update_average(average: nn.Module, generator: nn.Module, decay: float) -> None:
-    """Moves weights and running statistics a step towards the generator's."""
-    for mine, theirs in zip(average.state_dict().values(), generator.state_dict().values(), strict=True):
-        if mine.is_floating_point():
-            mine.lerp_(theirs, 1 - decay)
-        else:
-            mine.copy_(theirs)
-
-
 # The training
 
 
 def train(
-    config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None, stop_at: int | None = None
+    config: Config,
+    dataset: Dataset,
+    run: Run,
+    evaluator: Evaluator | None = None,
+    stop_at: int | None = None,
+    custom: Custom = PLAIN,
 ) -> Outcome:
     """Trains from the newest checkpoint of the run, or from the start, to the end, to `stop_at` or to a signal."""
     settings = config.train
     check_shares(config, Rank(count=process_count()))
     sizes = f"train.batch={settings.batch} and train.generator_batch={settings.generator_batch}"
-    with loop_on(settings, [run], sizes) as (hardware, rank, stop):
-        players = build_players(config, hardware.device, hardware.channels_last, sync=rank.count > 1)
+    with loop_on(settings, [run], sizes) as environment:
+        hardware, rank = environment.hardware, environment.rank
+        players = build_players(config, hardware.device, hardware.channels_last, rank.count > 1, custom)
         batches = batches_of(config, dataset, hardware.device, rank)
-
-        task = players_to_task(players, config, dataset, run, evaluator)
-
-        def prepare(progress: TrainingProgress) -> Step:
-            compile_players(players, config, hardware, progress)
-            return make_step(players, batches, config, hardware, progress)
-
-        return run_tasks([task], prepare, hardware, rank, stop, stop_at)
+        compile_players(players, config, hardware, environment.progress)
+        step = make_step(players, batches, config, hardware, environment.progress)
+        task = players_to_task(players, config, dataset, run, evaluator, custom.callbacks)
+        return run_tasks([task], step, environment, stop_at)
 
 
 def make_step(
     players: Players, batches: GanBatches, config: Config, hardware: Hardware, progress: TrainingProgress
 ) -> Step:
-    """A function from an iteration's number to its losses; on a GPU it replays a CUDA graph, if it can."""
-    iterate = graphed(
-        partial(train_iteration, players, config=config, precision=hardware.precision, rank=batches.rank),
-        players,
-        config.train,
-        hardware,
-        progress,
-    )
+    """A function from an iteration's number to its losses."""
+
+    def compute(inputs: GanInputs) -> Losses:
+        return train_iteration(players, inputs, config, hardware.precision, batches.rank)
+
+    iterate = graphed(compute, players, config.train, hardware, progress)
 
     def step(iteration: int) -> list[Losses]:
-        set_learning_rate(players, learning_rate(config.train, iteration))
+        set_learning_rates(players, config.train, iteration)
         return [iterate(batches.draw(iteration))]
 
     return step
 
 
-def learning_rate(train: TrainConfig, iteration: int) -> float:
-    """The learning rate after so many iterations."""
+def set_learning_rates(players: Players, train: TrainConfig, iteration: int) -> None:
+    """Sets the learning rates of both players after so many iterations."""
+    set_learning_rate(players.generator_optimizer, learning_rate(train, iteration))
+    set_learning_rate(players.discriminator_optimizer, learning_rate(train, iteration, discriminator=True))
+
+
+def learning_rate(train: TrainConfig, iteration: int, discriminator: bool = False) -> float:
+    """The learning rate of the generator, or of the discriminator, after so many iterations."""
+    own = train.learning_rate_discriminator if discriminator else None
     end = train.schedule_end or train.iterations
     decay = max(0.0, 1 - iteration / end) if train.schedule == "linear" else 1.0
     drop = 0.1 if train.drop_at is not None and iteration >= train.drop_at else 1.0
-    return train.learning_rate * decay * drop
+    return (train.learning_rate if own is None else own) * decay * drop
 
 
 def players_to_task(
-    players: Players, config: Config, dataset: Dataset, run: Run, evaluator: Evaluator | None = None
+    players: Players,
+    config: Config,
+    dataset: Dataset,
+    run: Run,
+    evaluator: Evaluator | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Task:
     """What the loop needs of a GAN: what is trained, what is logged, and what is kept as best."""
     settings, sampler = config.train, Sampler(players.sampled_generator, dataset.classes)
@@ -280,30 +314,12 @@ def players_to_task(
         dataset,
         players,
         learning_rate=lambda iteration: learning_rate(settings, iteration),
-        images=settings.critic_steps * settings.batch,
+        images=settings.images,
         look=look,
         evaluate=None if evaluator is None else lambda: evaluator(sampler),
         best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampled_generator.state_dict().items()}),
-    )
-
-
-def check_shares(config: Config, rank: Rank) -> None:
-    """Raises a ValueError for batches that the processes cannot share equally."""
-    for name in ("batch", "generator_batch"):
-        rank.check_share(f"train.{name}", getattr(config.train, name))
-
-
-def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Rank) -> GanBatches:
-    """The batches of a training; the data is on the device if it fits."""
-    dataset = dataset_on(dataset, device)
-    return GanBatches(
-        dataset.images,
-        dataset.labels if config.conditional else None,
-        config.classes if config.conditional else None,
-        config.generator.noise,
-        config.train,
-        device,
-        rank,
+        callbacks=callbacks,
+        sampler=sampler,
     )
 
 

@@ -1,6 +1,8 @@
-"""The log of a training: lines of metrics, TensorBoard, grids of samples, the best checkpoint."""
+"""The log of a training: lines of metrics, grids of samples, the best checkpoint, and calls of the callbacks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ from wcgan.core.images import grid, scale_to_show, write_png
 from wcgan.core.processes import Rank
 from wcgan.core.terminal import TrainingProgress
 from wcgan.runs.checkpoint import write_checkpoint
-from wcgan.runs.folder import Run, find_commit
+from wcgan.runs.folder import find_commit
 from wcgan.runs.sampler import Sampler
+from wcgan.train.custom import Callback, TensorBoard, Training
 
 GRID_COLUMNS = 10
 Best = tuple[str, Callable[[], dict[str, Tensor]]]
@@ -22,14 +25,31 @@ Best = tuple[str, Callable[[], dict[str, Tensor]]]
 class Journal:
     """Writes in the first process of a run; in the others it does nothing."""
 
-    def __init__(self, run: Run, progress: TrainingProgress, rank: Rank, iteration: int, hardware: Hardware) -> None:
-        self.run, self.progress, self.silent = run, progress, not rank.first
+    def __init__(
+        self,
+        training: Training,
+        progress: TrainingProgress,
+        rank: Rank,
+        hardware: Hardware,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.run, self.progress, self.silent = training.run, progress, not rank.first
         self._mark: tuple[int, float] | None = None
-        self._board: Any = None
+        self._callbacks: list[Callback] = []
+        iteration = training.iteration
         if not self.silent:
-            self._board = tensorboard(run.folder, iteration, progress)
+            if find_spec("tensorboard") is None:
+                progress.say("TensorBoard is not installed: its events are left out (pip install 'wcgan[train]')")
+            else:
+                callbacks = (TensorBoard(), *callbacks)
             facts = {**hardware.describe(), "processes": rank.count, "commit": find_commit()}
             self.event(iteration, "resumed" if iteration else "started", **facts)
+            with ExitStack() as failing:
+                failing.callback(self.close)
+                for callback in callbacks:
+                    callback.on_start(training)
+                    self._callbacks.append(callback)
+                failing.pop_all()  # all have started: `close` is for the end
 
     def event(self, iteration: int, what: str, **values: Any) -> None:
         """Logs that the training started, resumed, stopped, diverged or finished."""
@@ -51,15 +71,14 @@ class Journal:
         self._mark = (iteration, seconds)
         self.run.record("train", iteration, **values)
         self.progress.show({name.removeprefix("loss/"): value for name, value in means.items()})
-        for name, value in values.items():
-            self._scalar(name, value, iteration)
+        self._metrics(iteration, values)
 
     def samples(self, iteration: int, sampler: Sampler) -> None:
         """Writes a grid of samples."""
         picture = grid(sampler.rows(GRID_COLUMNS), GRID_COLUMNS)
         write_png(picture, self.run.samples / f"{iteration:07d}.png", scale_to_show(sampler.config.resolution))
-        if self._board is not None:
-            self._board.add_image("samples", picture, iteration)
+        for callback in self._callbacks:
+            callback.on_images(iteration, picture)
 
     def conditioning(self, iteration: int, sampler: Sampler, seed: int) -> None:
         """Logs the condition number of the generator's Jacobian."""
@@ -67,9 +86,7 @@ class Journal:
 
         figures = measure_conditioning(sampler.network, seed)
         self.run.record("conditioning", iteration, **figures)
-        for name, value in figures.items():
-            if value is not None:
-                self._scalar(name, value, iteration)
+        self._metrics(iteration, figures)
         lacking = NOISES - figures["noises"] + figures["rank_deficient"]
         if lacking:
             why = "lacks rank, or is not finite,"
@@ -77,29 +94,38 @@ class Journal:
 
     def scores(self, iteration: int, scores: dict[str, Any], best: Best | None, facts: dict[str, Any]) -> None:
         """Logs an evaluation; if its score is the lowest so far, the checkpoint `best` is written, with these facts."""
-        before = [v for v in self.run.lines() if v["kind"] == "evaluation" and v["iteration"] < iteration]
+        protocol = facts_of(scores)
+        lines = [line for line in self.run.lines() if line["kind"] == "evaluation" and line["iteration"] < iteration]
+        before = [line for line in lines if facts_of(line) == protocol]  # others are not comparable
         self.run.record("evaluation", iteration, **scores)
-        for name, value in scores.items():
-            if isinstance(value, int | float):
-                self._scalar(name, value, iteration)
+        self._metrics(iteration, scores)
+        figures = {name: value for name, value in scores.items() if isinstance(value, float) and name != "seconds"}
+        said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        self.progress.say(f"iteration {iteration}: {said}")
         key = None if best is None else next((name for name in scores if name.startswith(best[0])), None)
         if best is not None and key is not None and all(scores[key] < v.get(key, float("inf")) for v in before):
-            write_checkpoint(self.run.checkpoints, "best", best[1](), {**facts, key: scores[key]})
+            path = write_checkpoint(self.run.checkpoints, "best", best[1](), {**facts, key: scores[key]})
+            self.checkpoint(iteration, path)
+
+    def checkpoint(self, iteration: int, path: Path) -> None:
+        """Tells the callbacks of a checkpoint that was written."""
+        for callback in self._callbacks:
+            callback.on_checkpoint(iteration, path)
 
     def close(self) -> None:
-        if self._board is not None:
-            self._board.close()
+        """Ends the callbacks that were started."""
+        with ExitStack() as ending:  # all of them, whatever one of them raises
+            for callback in self._callbacks:
+                ending.callback(callback.on_end)
 
-    def _scalar(self, name: str, value: float, iteration: int) -> None:
-        if self._board is not None:
-            self._board.add_scalar(name, value, iteration)
+    def _metrics(self, iteration: int, values: Mapping[str, Any]) -> None:
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        for callback in self._callbacks:
+            callback.on_metrics(iteration, numbers)
 
 
-def tensorboard(folder: Path, iteration: int, progress: TrainingProgress) -> Any:
-    """A TensorBoard writer that drops what a resumed run will write again; None if TensorBoard is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        progress.say("TensorBoard is not installed: its events are left out (pip install 'wcgan[train]')")
-        return None
-    return SummaryWriter(str(folder), purge_step=iteration + 1 if iteration else None)
+def facts_of(scores: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must be equal for two evaluations to be comparable: the protocol and its real images."""
+    protocol = scores.get("protocol") or {}
+    reference = protocol.get("reference")
+    return protocol.get("name"), reference.get("fingerprint") if isinstance(reference, dict) else None

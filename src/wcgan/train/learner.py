@@ -1,7 +1,7 @@
 """What is trained, as the loop sees it: networks and optimisers by name, one update, and their checkpoint."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,14 +27,13 @@ class Learner(Protocol):
         """Name -> optimiser, as checkpoints name it."""
 
 
-def set_learning_rate(learner: Learner, rate: float) -> None:
-    """Sets the learning rate of all optimisers; on a GPU in place, without a host sync."""
-    for optimizer in learner.optimizers.values():
-        for group in optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Sets the learning rate of an optimiser; on a GPU in place, without a host sync."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def place(network: nn.Module, device: torch.device, channels_last: bool, sync: bool) -> None:
@@ -52,6 +51,15 @@ def rate_on(device: torch.device, rate: float) -> Tensor:
     return torch.tensor(rate, dtype=torch.float32, device=device)
 
 
+def split_coloring(network: nn.Module, decay: float) -> list[dict[str, Any]]:
+    """Groups of parameters for an optimiser: coloring matrices, which decay, and all others."""
+    layers = [layer for layer in network.modules() if isinstance(layer, WhiteningLayer)]
+    names = ("weight", "class_weight", "dictionary")
+    coloring = {id(p) for layer in layers for name, p in layer.named_parameters(recurse=False) if name in names}
+    groups = [[p for p in network.parameters() if (id(p) in coloring) == chosen] for chosen in (True, False)]
+    return [{"params": group, "weight_decay": d} for group, d in zip(groups, (decay, 0.0), strict=True)]
+
+
 def update(optimizer: Optimizer, loss: Tensor, network: nn.Module, rank: Rank) -> None:
     """One optimiser step on the loss; only this network's parameters get gradients."""
     parameters = list(network.parameters())
@@ -65,6 +73,20 @@ def update(optimizer: Optimizer, loss: Tensor, network: nn.Module, rank: Rank) -
 def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
     """The values with the parameter's strides, as fused optimisers want them."""
     return values if values.stride() == parameter.stride() else torch.empty_like(parameter).copy_(values)
+
+
+@torch.no_grad()
+def update_average(average: nn.Module, network: nn.Module, weight: Tensor, statistics: bool = True) -> None:
+    """Moves the parameters of an average, and with `statistics` its running statistics, towards a network's.
+
+    `weight`, a scalar on the device, is how far: 1 makes a copy.
+    """
+    mine, theirs = (dict(each.state_dict() if statistics else each.named_parameters()) for each in (average, network))
+    for name, value in mine.items():
+        if value.is_floating_point():
+            value.lerp_(theirs[name], weight.to(value.dtype))
+        else:
+            value.copy_(theirs[name])
 
 
 def learner_to_tensors(learner: Learner) -> dict[str, Tensor]:
@@ -91,7 +113,7 @@ def tensors_to_learner(found: Checkpoint, learner: Learner) -> None:
 def _optimizer_state(found: Checkpoint, name: str, optimizer: Optimizer) -> dict[int, dict[str, Tensor]]:
     """Parameter's number -> its moments, each as large as the parameter, and its number of steps."""
     state: dict[int, dict[str, Tensor]] = {}
-    parameters = dict(enumerate(optimizer.param_groups[0]["params"]))
+    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
     by_number = {str(number): number for number in parameters}
     for key, value in section(found.tensors, name).items():
         index, _, entry = key.partition(".")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from wcgan.core.processes import Rank, StopRequest, join_processes, stop_request
 from wcgan.core.terminal import TrainingProgress, progress_for
 from wcgan.data import Dataset
 from wcgan.runs.checkpoint import (
+    Checkpoint,
     CheckpointError,
     first_nonfinite,
     iteration_of,
@@ -28,6 +30,8 @@ from wcgan.runs.checkpoint import (
 )
 from wcgan.runs.config import LoopConfig
 from wcgan.runs.folder import Run
+from wcgan.runs.sampler import Sampler
+from wcgan.train.custom import Callback, Training
 from wcgan.train.graph import hardware_for
 from wcgan.train.journal import Best, Journal
 from wcgan.train.learner import Learner, Losses, learner_to_tensors, tensors_to_learner
@@ -71,6 +75,9 @@ class Task:
     """Scores of what is there; all processes share the work."""
     best: Best | None = None
     """What is kept as the best state."""
+    callbacks: Sequence[Callback] = ()
+    sampler: Sampler | None = None
+    """For the callbacks."""
 
     @property
     def settings(self) -> LoopConfig:
@@ -88,6 +95,16 @@ class Task:
         }
 
 
+@dataclass(frozen=True)
+class Environment:
+    """What a training runs in: hardware, this process among all, where a signal is remembered, the terminal."""
+
+    hardware: Hardware
+    rank: Rank
+    stop: StopRequest
+    progress: TrainingProgress
+
+
 def due(every: int, iteration: int, last: bool) -> bool:
     """Whether it is time for what happens every so many iterations, and at the last; 0 for never."""
     return every > 0 and (last or iteration % every == 0)
@@ -100,8 +117,8 @@ def check_stop_at(stop_at: int | None) -> None:
 
 
 @contextmanager
-def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[tuple[Hardware, Rank, StopRequest]]:
-    """The hardware of a training, its processes and its signals; the folders are this training's alone until it ends.
+def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[Environment]:
+    """The environment of a training; the folders are this training's alone until it ends.
 
     Args:
         settings: say which hardware.
@@ -116,12 +133,16 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[t
         with join_processes(hardware.device) as rank, stop_requests() as stop, _quiet_threads(), ExitStack() as owned:
             for run in runs if rank.first else ():
                 owned.enter_context(run.owned())
-            yield hardware, rank, stop
+            progress = owned.enter_context(progress_for(settings.iterations, rank.first))
+            yield Environment(hardware, rank, stop, progress)
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
             raise ValueError(
                 f"{sizes} do not fit into the memory of {hardware.device}: lower them with --set"
             ) from error
+        if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+            why = str(error).strip().partition("\n")[0]
+            raise ValueError(f"torch.compile failed ({why}): train without it by --set train.compile=no") from error
         raise
     except OSError as error:
         if error.errno in NO_SPACE:
@@ -132,35 +153,28 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[t
         raise
 
 
-def run_tasks(
-    tasks: Sequence[Task],
-    make_step: Callable[[TrainingProgress], Step],
-    hardware: Hardware,
-    rank: Rank,
-    stop: StopRequest,
-    stop_at: int | None = None,
-) -> Outcome:
+def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_at: int | None = None) -> Outcome:
     """Trains from the newest checkpoints, or from the start, to the end, to `stop_at` or to a signal.
 
     Args:
         tasks: trained side by side, iteration by iteration; their settings differ in nothing but what they draw.
-        make_step: called once there is something to train.
-        hardware: what it runs on.
-        rank: this process among all.
-        stop: where a signal is remembered.
+        step: one iteration of all of them.
+        environment: from `loop_on`.
         stop_at: an iteration to end at before the last.
     """
     check_stop_at(stop_at)
-    settings = tasks[0].settings
-    with progress_for(settings.iterations, rank.first) as progress, ExitStack() as ending:
-        iteration, seconds_before = restore(tasks, rank, progress)
-        goal = min(settings.iterations, stop_at or settings.iterations)
-        if iteration >= goal:
-            return Outcome(iteration, first_process=rank.first)
-        step = make_step(progress)
+    settings, hardware, rank = tasks[0].settings, environment.hardware, environment.rank
+    progress, stop = environment.progress, environment.stop
+    iteration, seconds_before = restore(tasks, rank, progress)
+    goal = min(settings.iterations, stop_at or settings.iterations)
+    if iteration >= goal:
+        return Outcome(iteration, first_process=rank.first)
+    progress.say(first_words(hardware))
+    with ExitStack() as ending:
         journals = []
         for task in tasks:
-            journal = Journal(task.run, progress, rank, iteration, hardware_for(task.learner, hardware))
+            training = Training(task.run, task.config, iteration, task.sampler, stop.ask)
+            journal = Journal(training, progress, rank, hardware_for(task.learner, hardware), task.callbacks)
             journals.append(ending.enter_context(closing(journal)))
         healthy = [torch.ones((), dtype=torch.bool, device=hardware.device) for _ in tasks]
         began = time.monotonic()
@@ -189,24 +203,32 @@ def run_tasks(
                         scores = task.evaluate()
                     except Exception:
                         if rank.first:  # training was not at fault: keep it
-                            save(task, iteration, seconds)
+                            journal.checkpoint(iteration, save(task, iteration, seconds))
                         raise
                     if rank.first:
                         journal.scores(iteration, scores, task.best, task.facts(iteration))
                 if rank.first and (saving or stopping):
-                    save(task, iteration, seconds)
+                    journal.checkpoint(iteration, save(task, iteration, seconds))
             progress.advance(iteration)
             if stopping and not last:
                 for journal in journals:
                     journal.event(iteration, "stopped", signal=stop.signal)
-                return Outcome(iteration, stop.signal or int(signal.SIGTERM), rank.first)
+                asked = stop.asked and stop.signal is None
+                return Outcome(iteration, None if asked else stop.signal or int(signal.SIGTERM), rank.first)
         what = "finished" if goal == settings.iterations else "stopped"
         for journal in journals:
             journal.event(iteration, what, seconds=round(seconds, 1))
+    rank.any(False)  # no process returns before the last checkpoint is there
     return Outcome(iteration, first_process=rank.first)
 
 
 # What happens around an iteration
+
+
+def first_words(hardware: Hardware) -> str:
+    """What a training runs on, and why its first iteration takes long."""
+    place = hardware.describe()["device"]
+    return f"training on {place}{'; compiling the networks first: a minute or two' if hardware.compile else ''}"
 
 
 def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tuple[int, float]:
@@ -229,11 +251,7 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
             raise ValueError(
                 f"{task.run.folder} has no checkpoint of iteration {iteration}, which another run goes on from"
             )
-        if each is not None and each.facts.get("data") != task.dataset.fingerprint:
-            raise ValueError(
-                f"the images of {task.dataset.name} are not those that {task.run.folder} was trained on: "
-                f"bring those back, or begin a new run with another --out"
-            )
+        check_images(each, task.dataset, task.run)
     seconds = 0.0
     for each, task in zip(found, tasks, strict=True):
         if each is not None:
@@ -244,6 +262,15 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
     for task in tasks if rank.first else ():  # last: a checkpoint that does not fit must leave the metrics as they are
         task.run.forget_after(iteration)
     return iteration, seconds
+
+
+def check_images(found: Checkpoint | None, dataset: Dataset, run: Run) -> None:
+    """Raises a ValueError if the images are not those that a checkpoint was trained on."""
+    if found is not None and found.facts.get("data") != dataset.fingerprint:
+        raise ValueError(
+            f"the images of {dataset.name} are not those that {run.folder} was trained on: bring those back, name "
+            f"their folder with --data, or begin a new run with another --out"
+        )
 
 
 def stop_if_diverged(
@@ -266,11 +293,12 @@ def stop_if_diverged(
     raise DivergedError(f"{loss or tensor} is no longer finite at iteration {iteration}{where}; {kept}")
 
 
-def save(task: Task, iteration: int, seconds: float) -> None:
+def save(task: Task, iteration: int, seconds: float) -> Path:
     """Writes a checkpoint, and deletes those that are no longer kept."""
     facts = {**task.facts(iteration), "seconds": seconds}
-    write_checkpoint(task.run.checkpoints, f"{iteration:07d}", learner_to_tensors(task.learner), facts)
+    path = write_checkpoint(task.run.checkpoints, f"{iteration:07d}", learner_to_tensors(task.learner), facts)
     keep_last(task.run.checkpoints, task.settings.keep_checkpoints, iteration)
+    return path
 
 
 @contextmanager

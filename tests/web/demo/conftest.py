@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.web.demo.cases import write_run
 
-from wcgan.runs.sampler import shipped
+from wcgan.runs.pretrained import shipped
 
 # Without pip install 'wcgan[web]' there is no page to test.
 collect_ignore_glob = [] if find_spec("gradio") else ["test_*.py"]
@@ -78,7 +78,7 @@ def served(tmp_path_factory):
         process = subprocess.Popen([str(part) for part in command], stdout=file, stderr=file, env=environment)
         try:
             deadline = time.monotonic() + 120
-            while "playground: " not in log.read_text():
+            while "playground, to open in a browser: " not in log.read_text():
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.2)

@@ -10,8 +10,7 @@ from PIL import Image
 
 from wcgan.web.demo import load_runs, tabs
 from wcgan.web.demo.inside import NEAREST, covariances, covariances_to_maps
-from wcgan.web.demo.interpolation import BETWEEN, path_images, path_picture
-from wcgan.web.demo.pictures import fixed_z_picture, images_to_picture
+from wcgan.web.demo.pictures import BETWEEN, fixed_z_picture, images_to_picture, path_images, path_picture
 
 TABS = {"Sample": "#samples img", "Fixed z": "#fixed-z img", "Interpolate": "#frame img"}
 TABS |= {"Compare": "#compared-2 img", "Inside": "#nearest table"}
@@ -54,12 +53,7 @@ def samplers(served):
 
 
 def open_tab(page, name):
-    """Also where a narrow window has moved it into a menu."""
-    tab = page.get_by_role("tab", name=name, exact=True)
-    if not tab.is_visible():
-        page.locator(".overflow-menu > button").click()
-        tab = page.locator(".overflow-dropdown button", has_text=name)
-    tab.click()
+    page.get_by_role("tab", name=name, exact=True).click()
     page.wait_for_selector(TABS[name])
 
 
@@ -149,22 +143,28 @@ def test_another_generator_brings_its_own_classes_and_picture(opened, samplers):
     assert page.get_by_label("Weights of a mix").is_hidden()
 
 
-def test_fixed_z_shows_the_papers_figure(opened, samplers):
-    page = opened()
+def test_fixed_z_shows_the_papers_figure_and_computes_it_once(opened, samplers):
+    page, asked = opened(), []
+    page.on("request", lambda request: asked.append(request.url) if "queue/join" in request.url else None)
     open_tab(page, "Fixed z")
+    page.wait_for_load_state("networkidle")
+    assert len(asked) == 1
     assert np.array_equal(picture_at(page, "#fixed-z"), pixels(fixed_z_picture(samplers["digits-cWC_sa"])))
 
 
 def test_the_slider_goes_from_class_to_class_and_the_animation_moves(opened, samplers):
     page, generator = opened(), samplers["digits-cWC_sa"]
     open_tab(page, "Interpolate")
+    page.wait_for_selector("#animation img")  # from the start
     for t in (1, 0.25):
         before = source(page, "#frame")
         slide(page, "#position", t)
         wait_for_another(page, "#frame", before)
         expected = path_picture(path_images(generator, t, BETWEEN[1]))
         assert np.array_equal(picture_at(page, "#frame"), pixels(expected))
-    page.wait_for_selector("#animation img")  # from the start
+    before = source(page, "#animation")
+    choose(page, "#box-second-class", "7")  # both pictures follow
+    wait_for_another(page, "#animation", before)
     before = source(page, "#animation")
     page.get_by_label("Frames of the animation").first.fill("5")
     page.get_by_role("button", name="Animate").click()
@@ -241,3 +241,24 @@ def test_dark_paper_is_dark_and_light_paper_light(opened):
         lightness.append(sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(", ")))
     assert lightness[0] > 700
     assert lightness[1] < 100
+
+
+def test_an_animation_fills_its_place(opened):
+    page = opened()
+    open_tab(page, "Interpolate")
+    page.wait_for_selector("#animation img")
+    film, place = (page.locator(each).bounding_box() for each in ("#animation img", "#animation"))
+    assert film["width"] > 0.9 * place["width"]
+    assert film["y"] < page.locator("#position").bounding_box()["y"]
+
+
+def test_no_picture_is_a_white_block_on_dark_paper(opened):
+    page = opened(scheme="dark")
+    for name, places in {"Sample": ["#samples"], "Fixed z": ["#fixed-z"], "Inside": ["#before", "#assignment"]}.items():
+        open_tab(page, name)
+        for place in places:
+            shot = np.asarray(Image.open(io.BytesIO(page.locator(f"{place} img").screenshot())).convert("RGB"))
+            white = (shot > 235).all(2)
+            if name == "Sample":  # the images are the generator's own: only the gaps between them count
+                white = white[[0, -1]]
+            assert white.mean() < 0.3, place

@@ -12,7 +12,8 @@ from PIL import Image
 from tests.web.demo.cases import write_run
 
 from wcgan.core.images import grid
-from wcgan.runs.sampler import load_generator, shipped, shipped_generators
+from wcgan.runs.pretrained import shipped, shipped_generators
+from wcgan.runs.sampler import load_generator
 from wcgan.web.demo import load_runs
 from wcgan.web.demo.app import requirements
 

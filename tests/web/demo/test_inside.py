@@ -15,10 +15,11 @@ from wcgan.web.demo.inside import (
     covariances_to_maps,
     covariances_to_spectrum,
     find_layer,
+    heat_map,
     layers_of,
     nearest_classes,
+    values_to_colours,
 )
-from wcgan.web.demo.pictures import values_to_colours
 
 FRESH, RUNNING = STATISTICS
 LAYER = "blocks.1.norm1"
@@ -95,14 +96,28 @@ def test_looking_inside_leaves_the_generator_as_it_was():
     assert not find_layer(generator, LAYER)._forward_pre_hooks
 
 
-def test_maps_say_what_their_darkest_colours_stand_for():
+def test_maps_say_what_their_strongest_colours_stand_for():
     found = covariances(sampler(), LAYER)
     (before, first), (after, second) = covariances_to_maps(found)
-    assert before.size == after.size == (288, 288)
-    assert first == f"Before whitening; darkest: {found.before.abs().max():.3g}"
-    assert second == f"After whitening; darkest: {found.after.abs().max():.3g}"
+    assert before.size == after.size == (512, 512)
+    assert first == f"Before whitening; strongest colour: {found.before.abs().max():.3g}"
+    assert second == f"After whitening; strongest colour: {found.after.abs().max():.3g}"
     colours = values_to_colours(found.before, float(found.before.abs().max()))
-    assert np.array_equal(np.asarray(before)[18::36, 18::36], colours.permute(1, 2, 0))
+    assert np.array_equal(np.asarray(before)[32::64, 32::64], colours.permute(1, 2, 0))
+
+
+def test_colours_fade_to_nothing_at_0_and_stop_at_the_bound():
+    colours = values_to_colours(torch.tensor([[-4.0, -2.0, 0.0, 1.0, 4.0]]), 2.0).squeeze(1).T.tolist()
+    assert colours[0] == colours[1] == [67, 147, 195, 255]
+    assert [opacity for *_, opacity in colours[2:]] == [0, 128, 255]
+    assert colours[3][:3] == colours[4][:3] == [214, 96, 77]
+
+
+def test_a_heat_map_has_a_square_for_each_value():
+    picture = np.asarray(heat_map(torch.tensor([[1.0, -1.0], [0.0, 1.0]]), 1.0, 3))
+    assert picture.shape == (6, 6, 4)
+    assert (picture[:3, 3:] == (67, 147, 195, 255)).all()
+    assert (picture[3:, :3, 3] == 0).all()
 
 
 def test_the_spectrum_has_a_curve_before_and_one_after():

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from tests.web.demo.cases import sampler
 
-from wcgan.web.demo.interpolation import BETWEEN, animation, great_circle, path_images, path_picture
-from wcgan.web.demo.pictures import MOST_FRAMES, MOST_PATHS
+from wcgan.runs.sampler import great_circle
+from wcgan.web.demo.pictures import BETWEEN, MOST_FRAMES, MOST_PATHS, animation, path_images, path_picture
 
 TWO_Z, TWO_CLASSES, BOTH = BETWEEN
 
@@ -67,26 +67,27 @@ def test_a_generator_without_classes_goes_between_noises_alone():
 
 
 def test_the_animation_goes_there_and_back_and_loses_nothing():
-    generator, options = sampler(), {"between": BOTH, "seeds": (1, 2), "classes": (0, 2), "count": 3}
-    film = Image.open(io.BytesIO(animation(generator, 4, **options)))
+    generator, options = sampler(), (BOTH, (1, 2), (0, 2), 3)
+    film = Image.open(io.BytesIO(animation(generator, 4, *options)))
     assert film.format == "WEBP"
     assert film.n_frames == 6
     for number, step in enumerate((0, 1, 2, 3, 2, 1)):
         film.seek(number)
-        expected = path_picture(path_images(generator, step / 3, **options)).convert("RGB")
-        assert np.array_equal(np.asarray(film.convert("RGB")), np.asarray(expected))
+        expected = path_picture(path_images(generator, step / 3, *options))
+        shown = [Image.alpha_composite(Image.new("RGBA", film.size, "black"), image) for image in (film, expected)]
+        assert np.array_equal(*map(np.asarray, shown))
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"t": 1.01}, "the position must be a number from 0 to 1, got 1.01"),
-        ({"t": 0.5, "between": "worlds"}, "between takes two noise vectors, two classes, both; got 'worlds'"),
-        ({"t": 0.5, "count": MOST_PATHS + 1}, f"count must be a whole number from 1 to {MOST_PATHS}"),
-        ({"t": 0.5, "seeds": (0, "x")}, "seed must be a whole number"),
-        ({"t": 0.5, "classes": (0, None)}, "choose a class at both ends"),
-        ({"t": 0.5, "classes": (0, [1, 2])}, "at most 1 classes"),
-        ({"t": 0.5, "truncation": -1}, "truncation must be a number from 0 to 2, got -1"),
+        ({"position": 1.01}, "the position must be a number from 0 to 1, got 1.01"),
+        ({"position": 0.5, "between": "worlds"}, "between takes two noise vectors, two classes, both; got 'worlds'"),
+        ({"position": 0.5, "count": MOST_PATHS + 1}, f"count must be a whole number from 1 to {MOST_PATHS}"),
+        ({"position": 0.5, "seeds": (0, "x")}, "seed must be a whole number"),
+        ({"position": 0.5, "classes": (0, None)}, "choose a class at both ends"),
+        ({"position": 0.5, "classes": (0, [1, 2])}, "at most 1 classes"),
+        ({"position": 0.5, "truncation": -1}, "truncation must be a number from 0 to 2, got -1"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_with_a_sentence(options, said):

@@ -3,19 +3,22 @@
 import errno
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import gradio as gr
 import pytest
+from PIL import Image
 
 from wcgan.web.demo import launch, load_runs
 from wcgan.web.demo.answers import file_to_send
-from wcgan.web.demo.pictures import MOST_BYTES
+from wcgan.web.demo.pictures import MOST_BYTES, images_to_picture
 
 GOOD = ("digits-cWC_sa", [3], "take turns", "", 4, 0, 1.0)
 
@@ -37,7 +40,7 @@ def test_a_good_request_is_answered(served):
         (changed(4, 257), "count must be a whole number from 1 to 256, got 257"),
         (changed(4, "many"), "got 'many'"),
         (changed(4, None), "got None"),
-        (changed(1, ["<b>3</b>"]), "got '&lt;b&gt;3&lt;/b&gt;'"),
+        (changed(1, ["<b>3</b>"]), "there is no class '&lt;b&gt;3&lt;/b&gt;'; this generator has 0, 1, 2"),
         (changed(1, {"a": 3}), "got {'a': 3}"),
         (changed(0, "other"), "there are the generators digits-cWC_sa, plain, classless; got 'other'"),
         (changed(0, ["plain"]), "got ['plain']"),
@@ -86,6 +89,8 @@ def test_every_tab_refuses_with_a_sentence(served, name, values):
         ("gradio_api/call/sample", b'{"data": "text"}', 422),
         ("gradio_api/call/sample", b'{"data": [' + b"9" * 5000 + b"]}", 400),
         ("gradio_api/call/sample", b'{"data": ' + b"[" * 30_000, 400),
+        ("gradio_api/call/v2/sample", b'{"klass": 3}', 422),
+        ("gradio_api/call/v2/nothing", b"{}", 404),
         ("gradio_api/queue/join", b'{"data": [], "fn_index": 999, "session_hash": "a"}', 404),
     ],
 )
@@ -149,6 +154,22 @@ def test_a_full_disk_is_a_sentence_that_names_no_folder(tmp_path, monkeypatch):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_documented_calls_with_curl_draw_the_images_of_the_library(served, tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "demo.md").read_text(encoding="utf-8")
+    commands = page.partition("## HTTP API")[2].partition("```bash\n")[2].partition("```")[0]
+    assert commands.count("curl ") >= 3
+    for written, here in (("http://127.0.0.1:7860/", served.url), ("cifar10-cWC", "plain"), ('"dog"', '"bee"')):
+        assert written in commands
+        commands = commands.replace(written, here)
+    subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True, timeout=120)
+    images = load_runs(served.runs[1:2], device="cpu")["plain"].sample(16, ["cat", "bee"], seed=1)
+    with Image.open(tmp_path / "animals.png") as picture:
+        assert picture.tobytes() == images_to_picture(images).tobytes()
+    with zipfile.ZipFile(tmp_path / "animals.zip") as archive:
+        assert len(archive.namelist()) == 16
+
+
 def test_no_file_of_the_machine_is_served(served):
     for path in ("/etc/passwd", str(served.runs[1] / "config.yaml")):
         with pytest.raises(urllib.error.HTTPError) as refusal:
@@ -168,7 +189,7 @@ def test_it_listens_at_this_machine_alone(served):
     port = int(served.url.rstrip("/").rpartition(":")[2])
     with socket.socket() as other:  # free at another address of this machine, as it would not be if all were taken
         other.bind(("127.0.0.2", port))
-    assert served.log.read_text() == f"playground: {served.url} (stop it with Ctrl+C)\n"
+    assert served.log.read_text() == f"playground, to open in a browser: {served.url} (stop with Ctrl+C)\n"
 
 
 def test_a_port_that_is_taken_is_refused_with_a_sentence(served):

@@ -39,7 +39,7 @@ def test_a_study_from_create_to_report(command, tmp_path):
     a, b = write_side(tmp_path / "a"), write_side(tmp_path / "b", seed=1)
     (tmp_path / "consent.txt").write_text("Only my words.")
     folder, port = tmp_path / "study", free_port()
-    options = ("--classes", 3, "--images", 4, "--checks", 2, "--consent", tmp_path / "consent.txt")
+    options = ("--pairs", 3, "--images", 4, "--checks", 2, "--consent", tmp_path / "consent.txt")
     code, out, _ = command("create", a, b, "--out", folder, *options)
     assert (code, out.splitlines()[0]) == (0, f"3 pairs and 2 attention checks: {folder}")
     process = begin_server(folder, port, "--participants", "2")

@@ -40,12 +40,13 @@ _SCALINGS: dict[Any, Callable[[float], float]] = {
     **dict.fromkeys(_PRODUCTS, float),
     **dict.fromkeys((operator.truediv, operator.itruediv, torch.div, "div", "div_"), lambda number: 1 / number),
 }
-_SHAPE = ("shape", "dtype", "device", "ndim", "size", "dim")
+_SHAPE = (len, "shape", "dtype", "device", "ndim", "size", "dim")
 _VIEWS = ("view", "reshape", "unflatten", torch.reshape, torch.unflatten)
-_SHAPELESS = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+_SHAPELESS = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 _CHANNEL_BY_CHANNEL = (
     *_SHAPELESS,
-    *(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d),
+    *(nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
 )
 
 
@@ -67,7 +68,8 @@ def _always(_: fx.Node) -> bool:
 # Calls that act on each channel separately and keep constants constant, each with its condition.
 _PASSES: dict[Any, Callable[[fx.Node], bool]] = {
     operator.getitem: _grid_index,
-    **dict.fromkeys((F.interpolate, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, "contiguous", "clone"), _always),
+    **dict.fromkeys((F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d), _always),
+    **dict.fromkeys((F.interpolate, "contiguous", "clone"), _always),
     **dict.fromkeys((torch.flatten, torch.unflatten, "flatten", "unflatten"), _past_channels),
 }
 
@@ -236,7 +238,7 @@ class _Reader:
     def _passes(self, node: fx.Node) -> bool:
         if node.op == "call_module":
             module = self.module(node)
-            if type(module) in (nn.AvgPool1d, nn.AvgPool2d):
+            if type(module) in (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d):
                 padded = any(module.padding) if isinstance(module.padding, tuple) else module.padding
                 return not (padded or module.ceil_mode or getattr(module, "divisor_override", None))
             return type(module) in _CHANNEL_BY_CHANNEL and not hooked(module)

@@ -4,7 +4,8 @@ import ast
 import inspect
 import linecache
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -79,7 +80,8 @@ def _about_to_raise(error: Exception) -> bool:
 
 def _follow(model: nn.Module, given: Mapping[str, Any], answers: tuple[bool, ...]) -> fx.Graph:
     try:
-        return _Tracer(answers).trace(model, dict(given) or None)
+        with _len_of_proxies(model):
+            return _Tracer(answers).trace(model, dict(given) or None)
     except _BranchError:
         pass
     except Exception as error:  # the model's own code may fail on a proxy in any way
@@ -103,17 +105,38 @@ def _follow(model: nn.Module, given: Mapping[str, Any], answers: tuple[bool, ...
     return found[0]
 
 
+def _length(x: Any) -> Any:
+    """`len` that torch.fx can record; Python's own must return a number at once."""
+    return x.tracer.create_proxy("call_function", len, (x,), {}) if isinstance(x, fx.Proxy) else len(x)
+
+
+@contextmanager
+def _len_of_proxies(model: nn.Module) -> Iterator[None]:
+    """Lets `len(x)` be recorded in the files that define the model's modules."""
+    functions = [inspect.unwrap(type(module).forward) for module in model.modules()]
+    files = {id(names): names for f in functions if "len" not in (names := getattr(f, "__globals__", {"len": len}))}
+    for names in files.values():
+        names["len"] = _length
+    try:
+        yield
+    finally:
+        for names in files.values():
+            del names["len"]
+
+
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 _CALLS: dict[Any, tuple[type[nn.Module], tuple[str, ...]]] = {
     F.linear: (nn.Linear, _CONVOLUTION[:3]),
     F.conv1d: (nn.Conv1d, _CONVOLUTION),
     F.conv2d: (nn.Conv2d, _CONVOLUTION),
+    F.conv3d: (nn.Conv3d, _CONVOLUTION),
     F.conv_transpose1d: (nn.ConvTranspose1d, _TRANSPOSED),
     F.conv_transpose2d: (nn.ConvTranspose2d, _TRANSPOSED),
+    F.conv_transpose3d: (nn.ConvTranspose3d, _TRANSPOSED),
 }
 PLAIN = tuple(layer for layer, _ in _CALLS.values())
-_TRANSPOSED_LAYERS = (nn.ConvTranspose1d, nn.ConvTranspose2d)
+_TRANSPOSED_LAYERS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def settle(model: nn.Module) -> dict[nn.Module, nn.Module]:

@@ -18,8 +18,10 @@ from starlette.datastructures import Headers
 
 import wcgan
 from wcgan.core.files import require_new
+from wcgan.export.export import run_to_shipped
 from wcgan.report.html import Markup, join, tag
-from wcgan.runs.sampler import Sampler, find_run, load_generator, run_to_shipped, shipped, shipped_generators
+from wcgan.runs.pretrained import find_source, shipped, shipped_generators
+from wcgan.runs.sampler import Sampler, load_generator
 from wcgan.web.demo.answers import Page, Samplers
 from wcgan.web.demo.pictures import MOST_BYTES
 from wcgan.web.demo.tabs import FIRST, TABS
@@ -39,8 +41,11 @@ SHEET = """
 .gradio-container { --line: var(--border-color-primary); }
 .dark { --c0: #6cb8ff; --c1: #ff9d5c; }
 .facts { color: var(--body-text-color-subdued); }
-@media (max-width: 700px) { .work > :last-child { order: -1; } } /* the picture above its controls */
-figure { margin: 0; max-width: 34rem; }
+@media (max-width: 700px) {
+  .work > :last-child { order: -1; } /* the picture above its controls */
+  .tab-container button { padding: 0 5px !important; font-size: 13px !important; } /* all tabs in one row */
+}
+figure { margin: 0; max-width: 28rem; }
 .chart { display: block; width: 100%; height: auto; overflow: visible; }
 .chart text { font-size: 13px; fill: var(--body-text-color-subdued); }
 .chart .grid, .chart .axis { fill: none; stroke: var(--line); }
@@ -54,6 +59,7 @@ figure { margin: 0; max-width: 34rem; }
 .key.c0 { border-color: var(--c0); }
 .key.c1 { border-color: var(--c1); }
 .picture .image-frame { padding-top: 2.2rem; }
+.picture img { width: 100%; object-fit: contain; }
 #nearest table { width: auto; border: 0; }
 #nearest caption { text-align: left; white-space: nowrap; padding-bottom: .3rem; }
 #nearest :is(tr, th, td) { border: 0; }
@@ -73,7 +79,7 @@ def load_runs(runs: Sequence[Path] = (), checkpoint: str = "last", device: str =
     Raises:
         ValueError: for a folder that is not a run, or is given twice.
     """
-    folders = [find_run(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
+    folders = [find_source(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is given twice")
@@ -116,7 +122,7 @@ def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT)
             footer_links=["settings"],
             app_kwargs={
                 "middleware": [Middleware(OwnRequests), Middleware(BodyLimit, most=MOST_BYTES)],
-                "exception_handlers": {KeyError: _nothing_there},
+                "exception_handlers": {KeyError: _nothing_there, TypeError: _wrong_names},
             },
             theme=_theme(),
             css=SHEET,
@@ -145,8 +151,10 @@ def describe(samplers: Samplers) -> Markup:
     for name, sampler in samplers.items():
         config = sampler.config
         classes = f"{config.classes} classes" if sampler.conditional else "no classes"
-        facts = (config.normalization, classes, f"{config.resolution}\u00a0\u00d7\u00a0{config.resolution}")
-        lines.append(tag("p", tag("b", name), f": {', '.join(facts)}, iteration {sampler.iteration}", class_="facts"))
+        facts = [config.normalization, classes, f"{config.resolution}\u00a0\u00d7\u00a0{config.resolution} pixels"]
+        if sampler.iteration is not None:
+            facts.append(f"{sampler.iteration:,} iterations")
+        lines.append(tag("p", tag("b", name), f": {', '.join(facts)}", class_="facts"))
     return join([tag("h1", TITLE), *lines])
 
 
@@ -161,6 +169,11 @@ def _theme() -> gr.themes.Base:
 async def _nothing_there(request: Request, error: Exception) -> Response:
     """Answers 404 where Gradio looks up a name from a request without checking it."""
     return PlainTextResponse("there is nothing of that name here", 404)
+
+
+async def _wrong_names(request: Request, error: Exception) -> Response:
+    """Answers 422 where Gradio calls a function with the names in a request without checking them."""
+    return PlainTextResponse("this request has a value that is not asked for, or lacks one that is", 422)
 
 
 class OwnRequests:
@@ -253,7 +266,7 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
     Raises:
         ValueError: if the folder is not empty, or two runs have the same name.
     """
-    sources = [find_run(run) for run in runs] or [shipped(name) for name in shipped_generators()]
+    sources = [find_source(run) for run in runs] or [shipped(name) for name in shipped_generators()]
     names = [run.resolve().name for run in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"two of these runs have the same name: {', '.join(names)}")

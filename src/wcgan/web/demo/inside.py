@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from wcgan.core.images import pixels_to_image
 from wcgan.core.terminal import shown
 from wcgan.functional import covariance_to_whitening, moments
 from wcgan.norm import WhiteningLayer
@@ -17,7 +18,7 @@ from wcgan.norm.conditional import ConditionalWhiteningColoring
 from wcgan.report.charts import Series, series_to_svg
 from wcgan.report.html import Markup
 from wcgan.runs.sampler import Sampler
-from wcgan.web.demo.pictures import MOST_SEED, class_to_text, heat_map, whole, with_names
+from wcgan.web.demo.pictures import MOST_SEED, class_to_text, whole, with_names
 
 STATISTICS = ("a fresh batch", "the running averages")
 BATCH = 256
@@ -26,6 +27,8 @@ NEAREST = 5
 _MOST_NAMES = 100  # with more classes, A shows only rows near the chosen one
 _FEW = 24
 _CELL = 24
+_LEAST_SIDE = 512  # pixels of a heat map
+_BELOW, _ABOVE = (67, 147, 195), (214, 96, 77)  # blue and red, distinct for colour-blind readers too
 
 
 class _ReachedError(Exception):
@@ -121,13 +124,11 @@ def covariances(sampler: Sampler, name: object, statistics: object = STATISTICS[
 
 
 def covariances_to_maps(found: Covariances) -> tuple[tuple[Image.Image, str], tuple[Image.Image, str]]:
-    """Both as heat maps, each with a caption that gives the value of the darkest colour."""
+    """Both as heat maps, each with a caption that gives the value of the strongest colour."""
     bounds = [max(float(matrix.abs().max()), 1e-12) for matrix in (found.before, found.after)]
     first, second = (heat_map(m, bound) for m, bound in zip((found.before, found.after), bounds, strict=True))
-    captions = (
-        f"{when} whitening; darkest: {bound:.3g}" for when, bound in zip(("Before", "After"), bounds, strict=True)
-    )
-    return (first, next(captions)), (second, next(captions))
+    before, after = (f"whitening; strongest colour: {bound:.3g}" for bound in bounds)
+    return (first, f"Before {before}"), (second, f"After {after}")
 
 
 def covariances_to_spectrum(found: Covariances) -> Markup:
@@ -137,6 +138,24 @@ def covariances_to_spectrum(found: Covariances) -> Markup:
         values = torch.linalg.eigvalsh(matrix).flip(0).tolist()
         series.append(Series(label, style, tuple((float(rank), value) for rank, value in enumerate(values, 1))))
     return series_to_svg("Eigenvalues", series, "rank")
+
+
+def values_to_colours(values: Tensor, bound: float) -> Tensor:
+    """Values `(H, W)` from -bound (blue) over 0 (transparent) to bound (red) -> `(4, H, W)` uint8, RGB and opacity.
+
+    Example:
+        >>> values_to_colours(torch.tensor([[-1.0, 0.0, 9.0]]), 1.0).squeeze(1).T.tolist()
+        [[67, 147, 195, 255], [214, 96, 77, 0], [214, 96, 77, 255]]
+    """
+    part = (values.double() / bound).clamp(-1, 1)
+    colours = torch.where((part < 0)[..., None], torch.tensor(_BELOW), torch.tensor(_ABOVE))  # (H, W, 3)
+    opacity = (255 * part.abs()).round()
+    return torch.cat([colours, opacity[..., None]], dim=-1).to(torch.uint8).permute(2, 0, 1)
+
+
+def heat_map(values: Tensor, bound: float, cell: int | None = None) -> Image.Image:
+    """Values `(H, W)` as squares of `cell` pixels; by default large enough to see."""
+    return pixels_to_image(values_to_colours(values, bound), cell or max(1, -(-_LEAST_SIDE // values.shape[1])))
 
 
 # Classes

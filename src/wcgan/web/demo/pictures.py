@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageChops, ImageDraw, ImageFont
 from torch import Tensor
 
-from wcgan.core.images import grid, pixels_to_image, scale_to_show
+from wcgan.core.images import FRAME_COLUMNS, grid, pictures_to_animation, pixels_to_image, scale_to_fill
 from wcgan.core.terminal import shown
 from wcgan.reproduce.measurements import COLUMNS, classes_to_show, draw_grid
 from wcgan.runs.sampler import Sampler
@@ -57,10 +58,8 @@ def whole(name: str, value: object, least: int, most: int) -> int:
 
 WAYS = ("take turns", "are mixed")
 """What several classes do: every image has one of them, or every image has a weighted mix."""
-# Blue below 0, white at 0, red above: distinct for colour-blind readers too.
-_STOPS = torch.tensor([[5, 48, 97], [67, 147, 195], [247, 247, 247], [214, 96, 77], [103, 0, 31]], dtype=torch.float64)
-_INK = (27, 31, 36)
-_LEAST_SIDE = 288  # pixels of a heat map
+BETWEEN = ("two noise vectors", "two classes", "both")
+_INK, _TAG = "white", (87, 96, 106)  # of names; readable on a light and on a dark page
 _GAP = 8
 
 
@@ -71,7 +70,7 @@ def class_to_text(sampler: Sampler, label: int) -> str:
 
 
 def checked_classes(sampler: Sampler, classes: object, most: int | None = None) -> list[int]:
-    """The chosen classes as a list of numbers within range, without repetitions.
+    """The chosen classes, by number or name, as a list of numbers within range, without repetitions.
 
     Raises:
         ValueError: for anything else, or more than `most`.
@@ -82,7 +81,8 @@ def checked_classes(sampler: Sampler, classes: object, most: int | None = None) 
         if given:
             raise ValueError(f"this generator ({sampler.config.normalization}) has no classes: leave them out")
         return []
-    found = list(dict.fromkeys(whole("a class", label, 0, number - 1) for label in given))
+    numbers = (sampler.class_number(label) if isinstance(label, str) else label for label in given)
+    found = list(dict.fromkeys(whole("a class", label, 0, number - 1) for label in numbers))
     if most is not None and len(found) > most:
         raise ValueError(f"choose at most {most} classes, not {len(found)}")
     return found
@@ -150,9 +150,13 @@ def sample_images(
 
 
 def images_to_picture(images: Tensor, columns: int | None = None) -> Image.Image:
-    """Images `(N, C, H, W)` as one grid; small images are enlarged."""
+    """Images `(N, C, H, W)` as one large grid, with transparent gaps for light and dark pages."""
     columns = columns or max(1, round(len(images) ** 0.5))
-    return pixels_to_image(grid(images, columns), scale_to_show(images.shape[-1]))
+    scale = scale_to_fill(images, columns)
+    picture = pixels_to_image(grid(images, columns), scale).convert("RGB")
+    gaps = pixels_to_image(grid(torch.zeros_like(images[:, :1]), columns), scale)  # 255 between images of 0
+    picture.putalpha(ImageChops.invert(gaps))
+    return picture
 
 
 def images_to_zip(images: Tensor) -> bytes:
@@ -162,6 +166,62 @@ def images_to_zip(images: Tensor) -> bytes:
         for number, image in enumerate(images):
             files.writestr(f"{number:06d}.png", image_to_png(pixels_to_image(image)))
     return archive.getvalue()
+
+
+def path_images(
+    sampler: Sampler,
+    position: object,
+    between: object = BETWEEN[0],
+    seeds: tuple[object, object] = (0, 1),
+    classes: tuple[object, object] = (0, 1),
+    count: object = 8,
+    truncation: object = 1.0,
+) -> Tensor:
+    """Images `(count, C, H, W)` uint8 at a position between two ends, see `Sampler.between`.
+
+    Args:
+        sampler: a generator.
+        position: from 0 to 1.
+        between: what changes, one of `BETWEEN`; the rest stays at the first end.
+        seeds: seeds of the noise at both ends.
+        classes: classes at both ends. Unused without classes.
+        count: number of images, at most `MOST_PATHS`.
+        truncation: scales the noise.
+
+    Raises:
+        ValueError: for a value out of bounds, or a generator without classes where they are needed.
+    """
+    part = real("the position", position, 0, 1)
+    number = whole("count", count, 1, MOST_PATHS)
+    scale = real("truncation", truncation, 0, MOST_TRUNCATION)
+    if between not in BETWEEN:
+        raise ValueError(f"between takes {', '.join(BETWEEN)}; got {shown(between)}")
+    if between != BETWEEN[0] and not sampler.conditional:
+        raise ValueError(f"this generator ({sampler.config.normalization}) has no classes to interpolate between")
+    noise = [whole("seed", seed, 0, MOST_SEED) for seed in seeds]
+    ends = None
+    if sampler.conditional:
+        found = [checked_classes(sampler, label, 1) for label in classes]
+        if not all(found):
+            raise ValueError("choose a class at both ends")
+        ends = [label for (label,) in found][: 1 if between == BETWEEN[0] else 2]
+    return sampler.between(part, number, noise[: 1 if between == BETWEEN[1] else 2], ends, scale)
+
+
+def path_picture(images: Tensor) -> Image.Image:
+    """The images side by side."""
+    return images_to_picture(images, min(FRAME_COLUMNS, len(images)))
+
+
+def animation(sampler: Sampler, frames: object = 24, *options: Any) -> bytes:
+    """An animation from one end to the other and back, as a lossless WebP; `options` as in `path_images`.
+
+    Raises:
+        ValueError: for a value out of bounds.
+    """
+    steps = whole("frames", frames, 2, MOST_FRAMES)
+    there = [path_picture(path_images(sampler, k / (steps - 1), *options)) for k in range(steps)]
+    return pictures_to_animation(there, "webp")
 
 
 def image_to_png(image: Image.Image) -> bytes:
@@ -239,38 +299,21 @@ def comparison(
     return pictures
 
 
-def values_to_colours(values: Tensor, bound: float) -> Tensor:
-    """Values `(H, W)` from -bound (blue) over 0 (white) to bound (red) -> `(3, H, W)` uint8.
-
-    Example:
-        >>> values_to_colours(torch.tensor([[-1.0, 0.0, 9.0]]), 1.0).squeeze(1).T.tolist()
-        [[5, 48, 97], [247, 247, 247], [103, 0, 31]]
-    """
-    last = len(_STOPS) - 1
-    place = (values.double() / bound).clamp(-1, 1).add(1).mul(last / 2)  # 0 to the last stop
-    low = place.floor().clamp(max=last - 1).long()
-    part = (place - low).unsqueeze(-1)
-    colours = _STOPS[low] * (1 - part) + _STOPS[low + 1] * part  # (H, W, 3)
-    return colours.round().to(torch.uint8).permute(2, 0, 1)
-
-
-def heat_map(values: Tensor, bound: float, cell: int | None = None) -> Image.Image:
-    """Values `(H, W)` as squares of `cell` pixels; by default large enough to see."""
-    return pixels_to_image(values_to_colours(values, bound), cell or max(1, -(-_LEAST_SIDE // values.shape[1])))
-
-
 def with_names(picture: Image.Image, rows: Sequence[str], columns: Sequence[str] = ()) -> Image.Image:
     """A picture with a name to the left of each of its rows and, if given, above each of its columns."""
     height = picture.height / len(rows)
-    size = int(max(11, min(28, 0.6 * height)))
+    size = int(max(11, min(28, 0.5 * height)))
     font = ImageFont.load_default(size)
-    left = 2 * _GAP + int(max(font.getlength(name) for name in rows))
-    top = _GAP + size if columns else 0
-    sheet = Image.new("RGB", (left + picture.width, top + picture.height), "white")
+    left = 3 * _GAP + int(max(font.getlength(name) for name in rows))
+    top = 2 * _GAP + size if columns else 0
+    sheet = Image.new("RGBA", (left + picture.width, top + picture.height))
     sheet.paste(picture, (left, top))
     pen = ImageDraw.Draw(sheet)
-    for number, name in enumerate(rows):
-        pen.text((left - _GAP, top + (number + 0.5) * height), name, _INK, font, anchor="rm")
-    for number, name in enumerate(columns):
-        pen.text((left + (number + 0.5) * picture.width / len(columns), top / 2), name, _INK, font, anchor="mm")
+    places = [(left - 2.0 * _GAP, top + (number + 0.5) * height, name, "rm") for number, name in enumerate(rows)]
+    width = picture.width / max(1, len(columns))
+    places += [(left + (number + 0.5) * width, top / 2, name, "mm") for number, name in enumerate(columns)]
+    for x, y, name, anchor in places:
+        box = pen.textbbox((x, y), name, font, anchor)
+        pen.rounded_rectangle((box[0] - _GAP, y - 0.6 * size, box[2] + _GAP, y + 0.6 * size), 0.3 * size, _TAG)
+        pen.text((x, y), name, _INK, font, anchor)
     return sheet

@@ -12,8 +12,8 @@ from wcgan.report.html import Markup, join, tag
 from wcgan.runs.sampler import Sampler
 from wcgan.web.demo import inside
 from wcgan.web.demo.answers import Samplers, answer, file_to_send, find_sampler, follow, picture_to_send
-from wcgan.web.demo.interpolation import BETWEEN, animation, path_images, path_picture
 from wcgan.web.demo.pictures import (
+    BETWEEN,
     MOST_FRAMES,
     MOST_IMAGES,
     MOST_PATHS,
@@ -21,12 +21,15 @@ from wcgan.web.demo.pictures import (
     MOST_SEED,
     MOST_TRUNCATION,
     WAYS,
+    animation,
     checked_classes,
     class_to_text,
     comparison,
     fixed_z_picture,
     images_to_picture,
     images_to_zip,
+    path_images,
+    path_picture,
     sample_images,
     share_noise,
 )
@@ -98,7 +101,7 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
             run = _run_box(samplers, "sample")
             classes = _class_box(first, "Classes", "Empty: all classes in turn.", several=True)
             way = gr.Radio(list(WAYS), value=WAYS[0], label="Several classes", visible=first.conditional)
-            weights = gr.Textbox(label="Weights of a mix", placeholder="equal", max_length=200, visible=False)
+            weights = gr.Textbox("", label="Weights of a mix", placeholder="equal", max_length=200, visible=False)
             seed = _seed()
             count = gr.Slider(1, MOST_IMAGES, 64, step=1, label="Number of images")
             truncation = _truncation()
@@ -109,8 +112,18 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
                 png = gr.DownloadButton("Save PNG", min_width=80)
                 archive = gr.DownloadButton("Save ZIP", min_width=80)
 
-    def sample(name: object, *request: Any) -> tuple[str, str, str]:
-        images, stem = sample_images(find_sampler(samplers, name), *request), f"{name}-seed-{request[4]}"
+    def sample(
+        generator: object,
+        classes: object,
+        several: object,
+        weights: object,
+        count: object,
+        seed: object,
+        truncation: object,
+    ) -> tuple[str, str, str]:
+        found = find_sampler(samplers, generator)
+        images = sample_images(found, classes, several, weights, count, seed, truncation)
+        stem = f"{generator}-seed-{seed}"
         shown = picture_to_send(images_to_picture(images), png, stem)
         return shown, shown, file_to_send(images_to_zip(images), f"{stem}.zip", archive)
 
@@ -119,11 +132,18 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
         way: lambda sampler: gr.Radio(value=WAYS[0], visible=sampler.conditional),
         weights: lambda _: gr.Textbox(value="", visible=False),
     }
-    changes = [opened, draw.click, classes.change, way.change, weights.submit, weights.blur]
-    changes += [seed.change, count.release, truncation.release]
+    changes = [opened, draw.click, classes.input, way.input, weights.submit, weights.blur]
+    changes += [seed.input, count.release, truncation.release]
     inputs = [run, classes, way, weights, count, seed, truncation]
     answer(changes, sample, inputs, [picture, png, archive], "sample", follow(samplers, run, updates))
-    way.change(lambda chosen: gr.Textbox(visible=chosen == WAYS[1]), way, weights, preprocess=False, queue=False)
+    way.change(
+        lambda chosen: gr.Textbox(visible=chosen == WAYS[1]),
+        way,
+        weights,
+        preprocess=False,
+        queue=False,
+        api_visibility="private",
+    )
 
 
 def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
@@ -143,10 +163,11 @@ def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
         with gr.Column(scale=3, min_width=280):
             picture = _picture("One z per column, one class per row", elem_id="fixed-z")
 
-    def fixed_z(name: object, *request: Any) -> str:
-        return picture_to_send(fixed_z_picture(find_sampler(samplers, name), *request), picture, "fixed-z")
+    def fixed_z(generator: object, classes: object, seed: object, truncation: object) -> str:
+        drawn = fixed_z_picture(find_sampler(samplers, generator), classes, seed, truncation)
+        return picture_to_send(drawn, picture, "fixed-z")
 
-    changes = [opened, draw.click, classes.change, seed.change, truncation.release]
+    changes = [opened, draw.click, classes.input, seed.input, truncation.release]
     chosen = follow(samplers, run, {classes: lambda sampler: _class_box(sampler, "Rows", info, several=True)})
     answer(changes, fixed_z, [run, classes, seed, truncation], [picture], "fixed_z", chosen)
 
@@ -173,33 +194,54 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
             frames = gr.Slider(2, MOST_FRAMES, 24, step=1, label="Frames of the animation")
             film = gr.Button("Animate", variant="primary")
         with gr.Column(scale=3, min_width=280):
+            moving = _picture("There and back", "webp", elem_id="animation")
             position = gr.Slider(
                 0, 1, 0.5, step=0.01, label="Position", info="0 is the first end, 1 the second.", elem_id="position"
             )
             picture = _picture("At this position", elem_id="frame")
-            moving = _picture("There and back", "webp", elem_id="animation")
 
-    def options(seed0: Any, seed1: Any, class0: Any, class1: Any, count: Any, truncation: Any) -> dict[str, Any]:
-        return {"seeds": (seed0, seed1), "classes": (class0, class1), "count": count, "truncation": truncation}
-
-    def frame(name: object, position: object, between: object, *request: Any) -> str:
-        images = path_images(find_sampler(samplers, name), position, between, **options(*request))
+    # The API has these names, so both functions spell them out.
+    def frame(
+        generator: object,
+        position: object,
+        between: object,
+        first_seed: object,
+        second_seed: object,
+        first_class: object,
+        second_class: object,
+        count: object,
+        truncation: object,
+    ) -> str:
+        ends = (first_seed, second_seed), (first_class, second_class)
+        images = path_images(find_sampler(samplers, generator), position, between, *ends, count, truncation)
         return picture_to_send(path_picture(images), picture)
 
-    def animate(name: object, frames: object, between: object, *request: Any) -> str:
-        content = animation(find_sampler(samplers, name), frames, between=between, **options(*request))
-        return file_to_send(content, f"{name}.webp", moving)
+    def animate(
+        generator: object,
+        frames: object,
+        between: object,
+        first_seed: object,
+        second_seed: object,
+        first_class: object,
+        second_class: object,
+        count: object,
+        truncation: object,
+    ) -> str:
+        ends = (first_seed, second_seed), (first_class, second_class)
+        content = animation(find_sampler(samplers, generator), frames, between, *ends, count, truncation)
+        return file_to_send(content, f"{generator}.webp", moving)
 
     shared = [between, *seeds, *ends, count, truncation]
-    changes = [opened, position.change, between.input, count.release, truncation.release]
-    changes += [*(seed.change for seed in seeds), *(end.input for end in ends)]
+    changes = [opened, between.input, count.release, truncation.release]
+    changes += [*(seed.input for seed in seeds), *(end.input for end in ends)]
     updates = {
         between: between_box,
         ends[0]: lambda sampler: _class_box(sampler, "First class", value=0),
         ends[1]: lambda sampler: _class_box(sampler, "Second class", value=1),
     }
-    answer(changes, frame, [run, position, *shared], [picture], "interpolate", follow(samplers, run, updates))
-    answer([opened, film.click], animate, [run, frames, *shared], [moving], "animate")
+    chosen = follow(samplers, run, updates)
+    answer([*changes, position.input], frame, [run, position, *shared], [picture], "interpolate", chosen)
+    answer([*changes, frames.release, film.click], animate, [run, frames, *shared], [moving], "animate", chosen)
 
 
 def compare_tab(samplers: Samplers, opened: Any) -> None:
@@ -225,14 +267,14 @@ def compare_tab(samplers: Samplers, opened: Any) -> None:
         with gr.Column(scale=3, min_width=280), gr.Row():
             pictures = [_picture(name, elem_id=f"compared-{place}") for place, name in enumerate(samplers)]
 
-    def compare(*request: Any) -> list[gr.Image]:
-        found = comparison(samplers, *request)
+    def compare(generators: object, classes: object, count: object, seed: object, truncation: object) -> list[gr.Image]:
+        found = comparison(samplers, generators, classes, count, seed, truncation)
         return [
             _captioned(*found[name], component) if name in found else gr.Image(visible=False)
             for name, component in zip(samplers, pictures, strict=True)
         ]
 
-    changes = [opened, draw.click, names.change, classes.change, seed.change, count.release, truncation.release]
+    changes = [opened, draw.click, names.input, classes.input, seed.input, count.release, truncation.release]
     answer(changes, compare, [names, classes, count, seed, truncation], pictures, "compare")
 
 
@@ -261,18 +303,18 @@ def inside_tab(samplers: Samplers, opened: Any) -> None:
             assignment = _picture(MATRIX, elem_id="assignment")
             nearest = gr.HTML(elem_id="nearest")
 
-    def look(name: object, layer_name: object, statistics: object, seed: object, label: object) -> tuple[Any, ...]:
-        sampler = find_sampler(samplers, name)
-        found = inside.covariances(sampler, layer_name, statistics, seed)
+    def look(generator: object, layer: object, statistics: object, seed: object, label: object) -> tuple[Any, ...]:
+        sampler = find_sampler(samplers, generator)
+        found = inside.covariances(sampler, layer, statistics, seed)
         first, second = inside.covariances_to_maps(found)
         maps = _captioned(*first, before), _captioned(*second, after)
-        here = inside.find_layer(sampler, layer_name)
+        here = inside.find_layer(sampler, layer)
         chosen = (checked_classes(sampler, label, 1) or [0])[0]
         picture = inside.assignment_picture(sampler, here, chosen)
         matrix = gr.Image(visible=False) if picture is None else _captioned(picture, MATRIX, assignment)
         return *maps, _spectrum(found), matrix, _neighbours(sampler, here, chosen)
 
-    changes = [opened, layer.input, statistics.change, seed.change, label.input]
+    changes = [opened, layer.input, statistics.input, seed.input, label.input]
     outputs = [before, after, spectrum, assignment, nearest]
     chosen = follow(
         samplers, run, {layer: layer_box, label: lambda sampler: _class_box(sampler, "Neighbours of", value=0)}

@@ -127,7 +127,7 @@ def _choose_classes(sides: Sequence[Images], classes: int | None, images: int, s
     if not enough or wanted > len(enough):
         raise ValueError(
             f"{max(wanted, 1)} classes with {images} images on both sides are needed; there are {len(enough)} "
-            f"({len(common)} in common): lower --classes or --images"
+            f"({len(common)} in common): lower --pairs or --images"
         )
     return random.Random(seed_for(seed, "classes")).sample(enough, wanted)
 

@@ -1,0 +1,90 @@
+"""A recipe for today, beside the paper's: presets with augmentation, flips, a moving average and wider networks.
+
+Each comes with batch norm too, everything else equal, so that the two show what whitening and coloring gives.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from wcgan.nets import DiscriminatorConfig, GeneratorConfig
+from wcgan.norm import VARIANTS
+from wcgan.runs.config import Config, DataConfig, TrainConfig
+
+WIDTH = 256  # of feature maps up to 32 x 32; halved with every doubling of the side
+MANY_CLASSES = 30  # a matrix per class would outweigh the rest of the generator: a dictionary serves more than these
+
+# Four updates of D, 2e-4 for both networks, flips, translation and cutout are DiffAugment's settings for BigGAN on the
+# whole of CIFAR-10. A batch of 128 uses a large GPU better than its 50. The rate decays to 0, as in the paper.
+TRAINING = TrainConfig(
+    iterations=30_000,
+    critic_steps=4,
+    batch=128,
+    generator_batch=128,
+    augment=("translation", "cutout"),
+    ema_half_life=500_000,
+    ema_start=100_000,
+    ema_statistics="recomputed",
+    sample_every=1000,
+    checkpoint_every=1000,
+    evaluate_every=5000,
+)
+# With few images D overfits, and more augmentation is published to help; smaller batches fit larger images.
+FOLDER_TRAINING = replace(
+    TRAINING, critic_steps=2, batch=64, generator_batch=64, augment=("color", "translation", "cutout")
+)
+
+
+def best(data: str, resolution: int, classes: int | None, train: TrainConfig, whitened: bool = True) -> Config:
+    """The recipe's networks and training.
+
+    Args:
+        data: name of the data set.
+        resolution: side of its images.
+        classes: with two or more the networks are conditional, with a projection head.
+        train: `TRAINING` or `FOLDER_TRAINING`.
+        whitened: whether the generator has whitening and coloring; else batch norm.
+    """
+    from wcgan.train.start import blocks_for
+
+    base, doublings = blocks_for(resolution)
+    widths = tuple(min(WIDTH, WIDTH * 32 // (base * 2 ** (block + 1))) for block in range(doublings))
+    conditional = classes is not None and classes > 1
+    normalization = "WC" if whitened else "BN"
+    networks: dict[str, Any] = {"classes": classes if conditional else None}
+    head, options = "plain", {}
+    if conditional:
+        head, train = "projection", replace(train, generated_labels="real")
+        normalization = f"c{normalization}{'_sa' * (whitened and (classes or 0) > MANY_CLASSES)}"
+    if VARIANTS[normalization].soft:
+        options = {"normalize_assignment": True, "class_bias": False}
+    return Config(
+        DataConfig(name=data, flip=True),
+        GeneratorConfig(base=base, widths=widths, normalization=normalization, options=options, **networks),
+        DiscriminatorConfig(
+            widths=(*reversed(widths), WIDTH),
+            downsample=max(1, doublings - 1),
+            head=head,
+            embedding_init="uniform" if conditional else "glorot",
+            resolution=resolution,
+            **networks,
+        ),
+        train,
+    )
+
+
+def best_cifar10(conditional: bool, whitened: bool) -> Config:
+    return best("cifar10", 32, 10 if conditional else None, TRAINING, whitened)
+
+
+def best_folder(resolution: int = 32, classes: int | None = 2, whitened: bool = True) -> Config:
+    """For anyone's pictures: of 32, 64 or 128 pixels, or another side that the networks can have."""
+    return best("folder", resolution, classes, FOLDER_TRAINING, whitened)
+
+
+BEST: dict[str, Callable[[], Config]] = {
+    "cifar10/best": lambda: best_cifar10(True, True),
+    "cifar10/best cBN": lambda: best_cifar10(True, False),
+    "cifar10/best unconditional": lambda: best_cifar10(False, True),
+    "cifar10/best unconditional BN": lambda: best_cifar10(False, False),
+}

@@ -1,0 +1,121 @@
+"""A search: its ranges, its trials, early stopping, and a search that was killed."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.train.test_start import TINY
+
+from wcgan.paper.presets import configure
+from wcgan.reproduce.tune import Search, fid_at, text_to_search, trials_to_command, tune
+from wcgan.runs.folder import Run
+
+RATES = text_to_search("train.learning_rate=1e-4..1e-2")
+
+
+def config_of(settings):
+    return configure("digits/cWC", settings=[*TINY, "train.iterations=4", "train.checkpoint_every=1", *settings])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train.learning_rate = 1e-4..1e-3", Search("train.learning_rate", 1e-4, 1e-3)),
+        ("train.critic_steps=1..5", Search("train.critic_steps", 1, 5)),
+        ("train.augment=[[], [translation, cutout]]", Search("train.augment", choices=("[]", "[translation, cutout]"))),
+        ("data.flip=[true, false]", Search("data.flip", choices=("true", "false"))),
+    ],
+)
+def test_a_search_is_a_range_or_a_list(text, expected):
+    search = text_to_search(text)
+    assert search == expected
+    assert type(search.low) is type(expected.low)
+    config_of(search.ends[:1])
+
+
+@pytest.mark.parametrize(
+    "text", ["train.beta1", "beta1=0..1", "train.beta1=0.5", "train.beta1=[0.5]", "train.beta1=a..b"]
+)
+def test_anything_else_is_refused_with_the_two_forms(text):
+    with pytest.raises(ValueError, match=r"--search takes section.field=low..high or section.field=\[choice, choice\]"):
+        text_to_search(text)
+
+
+def test_ends_in_the_wrong_order_are_said():
+    with pytest.raises(ValueError, match="the lower end comes first"):
+        text_to_search("train.beta1=0.9..0.5")
+
+
+@pytest.fixture
+def optuna():
+    return pytest.importorskip("optuna")
+
+
+def test_trials_are_runs_and_the_best_is_named(optuna, tmp_path):
+    searches, said = [RATES, text_to_search("generator.normalization=[cWC, cBN]")], []
+    trials, stopped_by = tune(config_of, searches, tmp_path / "tune", 4, rungs=2, say=said.append)
+    assert stopped_by is None
+    assert sorted(trial.number for trial in trials) == [0, 1, 2, 3]
+    assert len(said) == 4
+    finished = [trial for trial in trials if trial.status == "finished"]
+    assert len(finished) >= 3  # which are not compared with anything
+    assert finished == sorted(finished, key=lambda trial: trial.fid)
+    for trial in trials:
+        folder = tmp_path / "tune" / f"trial-{trial.number}"
+        assert trial.fid == fid_at(folder, trial.iteration)
+        settings = dict(setting.split("=") for setting in trial.settings)
+        config = Run(folder).config()
+        assert config.generator.normalization == settings["generator.normalization"]
+        assert config.train.learning_rate == float(settings["train.learning_rate"])
+    command = trials_to_command("digits/cWC", trials)
+    assert command == f'wcgan train "digits/cWC" --set "{trials[0].settings[0]}" --set "{trials[0].settings[1]}"'
+
+
+def test_a_trial_behind_the_median_is_stopped_at_its_rung(optuna, tmp_path, monkeypatch):
+    scores = iter([3.0, 1.0] * 3 + [9.0])  # three trials that finish, and one that is behind at its first rung
+    monkeypatch.setattr("wcgan.reproduce.tune.fid_at", lambda folder, iteration: next(scores))
+    trials, _ = tune(config_of, [RATES], tmp_path / "tune", 4, rungs=2, say=lambda line: None)
+    assert [(trial.status, trial.iteration, trial.fid) for trial in trials][-1] == ("stopped early", 2, 9.0)
+    assert max(line["iteration"] for line in Run(tmp_path / "tune" / "trial-3").lines()) == 2
+
+
+@pytest.mark.slow
+def test_a_search_that_was_killed_goes_on_with_the_trial_it_was_at(optuna, tmp_path):
+    program = """
+import os, signal
+from tests.reproduce.test_tune import RATES, config_of
+from wcgan.reproduce import tune as module
+done, original = [], module.fid_at
+def fid_at(folder, iteration):
+    done.append(iteration)
+    if len(done) == 2:  # the second rung of the first trial
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(folder, iteration)
+module.fid_at = fid_at
+from pathlib import Path
+module.tune(config_of, [RATES], Path("tune"), 2, rungs=2)
+"""
+    places = os.pathsep.join(os.path.abspath(place) for place in (".", *sys.path) if place)
+    killed = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    before = (tmp_path / "tune" / "trial-0" / "metrics.jsonl").read_text()
+    with pytest.raises(ValueError, match="exists already: name another with --out, or go on with --resume"):
+        tune(config_of, [RATES], tmp_path / "tune", 2, rungs=2)
+    trials, _ = tune(config_of, [RATES], tmp_path / "tune", 2, rungs=2, resume=True, say=lambda line: None)
+    assert len(trials) == 2
+    assert (tmp_path / "tune" / "trial-0" / "metrics.jsonl").read_text().startswith(before)
+    folders = sorted(path.name for path in (tmp_path / "tune").glob("trial-*"))
+    assert folders == ["trial-0", "trial-2"]  # the first went on as trial 1, in the folder it had
+    with pytest.raises(ValueError, match="is a search with another search"):
+        tune(config_of, [text_to_search("train.beta1=0.0..0.5")], tmp_path / "tune", 3, resume=True)
+
+
+def test_a_setting_that_the_config_refuses_is_said_before_anything_is_written(tmp_path):
+    pytest.importorskip("optuna")
+    with pytest.raises(ValueError, match=r"train.beta2 must be in \[0, 1\)"):
+        tune(config_of, [text_to_search("train.beta2=0.5..1.5")], tmp_path / "tune", 3)
+    assert not (tmp_path / "tune").exists()
