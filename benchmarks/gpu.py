@@ -1,10 +1,11 @@
 """What whitening costs on a GPU: the factorisation, a layer, a training iteration, inference, and whole runs.
 
-    python benchmarks/gpu.py [--parts factorisation,layers,iterations,inference,runs] [--seconds N] [--out FILE]
+    python benchmarks/gpu.py [--parts factorisation,layers,eager,iterations,...] [--seconds N] [--out FILE]
     python benchmarks/gpu.py --data FOLDER --inception-weights FILE     with FID in the last part
 
 Everything is replayed as a CUDA graph, so that it is the GPU that is timed and not the host, and all that is compared
-takes turns within one run; a median counts. Only ZCA is run as it is: `eigh` makes the host wait. The layers walk over
+takes turns within one run; a median counts. Only ZCA is run as it is: `eigh` makes the host wait; and the part `eager`,
+which is of the host: layers and a ResNet-50 of torchvision as a person's own loop calls them. The layers walk over
 more inputs than the cache holds, where the shape allows. The file is written after each measurement, and a file that is
 there is added to, so that parts can be measured one by one. `--seconds` is asked before each measurement: what does not
 fit is skipped and said. `--device cpu --quick` runs the same code in miniature; its figures mean nothing.
@@ -23,11 +24,18 @@ import torch
 
 import wcgan
 from _gpu.bench import QUICK, Bench, Sizes
-from _gpu.parts import measure_factorisation, measure_inference, measure_iterations, measure_layers, measure_runs
+from _gpu.parts import (
+    measure_eager,
+    measure_factorisation,
+    measure_inference,
+    measure_iterations,
+    measure_layers,
+    measure_runs,
+)
 from _gpu.table import print_table
 from wcgan.runs.folder import find_commit
 
-PARTS = ("factorisation", "layers", "iterations", "inference", "runs")
+PARTS = ("factorisation", "layers", "eager", "iterations", "inference", "runs")
 
 
 def parse_parts(text: str) -> tuple[str, ...]:
@@ -84,6 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     measure: dict[str, Callable[[], None]] = {
         "factorisation": partial(measure_factorisation, bench),
         "layers": partial(measure_layers, bench),
+        "eager": partial(measure_eager, bench),
         "iterations": partial(measure_iterations, bench),
         "inference": partial(measure_inference, bench),
         "runs": partial(measure_runs, bench, chosen.iterations, chosen.data, chosen.inception_weights),
