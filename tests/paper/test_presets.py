@@ -11,9 +11,9 @@ from wcgan.norm import VARIANTS, Variant
 from wcgan.norm._base import WhiteningLayer
 from wcgan.paper.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
 from wcgan.paper.printed import ARCHITECTURES
-from wcgan.paper.recipe import BEST
+from wcgan.paper.recipe import BEST, BEST_FOLDER
 from wcgan.paper.tables import ALIASES, all_names
-from wcgan.runs.config import Config
+from wcgan.runs.config import Config, TrainConfig
 from wcgan.runs.folder import new_run, resumed_run
 from wcgan.train.gan import learning_rate
 
@@ -139,7 +139,7 @@ def test_wide_is_cwc_with_the_published_frameworks_ratio_of_filters(data):
 
 
 def test_there_is_a_protocol_for_every_row():
-    assert set(PRESETS) == set(TRAINING) | set(DIGITS) | set(DECOMPOSITION) | set(BEST)
+    assert set(PRESETS) == set(TRAINING) | set(DIGITS) | set(DECOMPOSITION) | {*BEST, *BEST_FOLDER}
 
 
 @pytest.mark.parametrize("name", DECOMPOSITION)
@@ -164,6 +164,22 @@ def test_every_row_has_the_papers_adam_class_weights_and_no_average(configs):
         assert (train.beta1, train.beta2) == (0.0, 0.9), name
         assert (train.class_weight_discriminator, train.class_weight_generator) == (1.0, 0.1), name
         assert train.ema == 0, name
+
+
+def test_no_row_of_the_paper_has_anything_of_the_recipe(configs):
+    plain = TrainConfig()
+    names = ("augment", "consistency", "coloring_decay", "label_smoothing", "learning_rate_discriminator")
+    names += ("ema_half_life", "ema_start", "ema_statistics")
+    for name in (*TRAINING, *DIGITS):
+        config = configs[name]
+        assert [n for n in names if getattr(config.train, n) != getattr(plain, n)] == [], name
+        networks = (
+            config.data.flip,
+            config.generator.depth,
+            config.generator.attention,
+            config.discriminator.attention,
+        )
+        assert networks == (False, 1, 0, 0), name
 
 
 def test_a_row_has_the_networks_of_its_table_or_of_the_row_it_shares_them_with(configs):

@@ -54,6 +54,16 @@ SETTINGS = {
     "train.checkpoint_every": ITERATIONS,
     "train.keep_checkpoints": 1000,
 }
+RECIPE = {
+    "data.flip": "true",
+    "train.augment": "[color,translation,cutout]",
+    "train.coloring_decay": 0.1,
+    "train.learning_rate_discriminator": 0.002,
+    "train.ema": 0,
+    "train.ema_half_life": 100,
+    "train.ema_start": 50,
+    "train.ema_statistics": "recomputed",
+}
 HINGE, PENALTY = "digits/cWC", "cifar10/WC GP + ResNet"
 IN_FLOAT64 = """
 import torch
@@ -158,11 +168,11 @@ def penalty(folder):
 
 @pytest.fixture(scope="module")
 def hinge(folder):
-    """A run on two processes that only SIGTERM ends, and 20 iterations of it on one."""
-    settings = {"train.iterations": 1_000_000}
+    """A run of the recipe on two processes that only SIGTERM ends, and 20 iterations of it on one."""
+    settings = {"train.iterations": 1_000_000, **RECIPE}
     process = start_two(folder, "two-hinge", *in_float64(folder), *arguments(folder, HINGE, "two-hinge", **settings))
     try:
-        run_one(folder, HINGE, "one-hinge", **{"train.iterations": ITERATIONS})
+        run_one(folder, HINGE, "one-hinge", **{**settings, "train.iterations": ITERATIONS})
         until, two = time.monotonic() + 120, folder / "two-hinge"
         while len(train_lines(two)) <= ITERATIONS and process.poll() is None and time.monotonic() < until:
             time.sleep(0.1)

@@ -10,7 +10,7 @@ from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
 from wcgan.paper.classifier_presets import CLASSIFIERS, classifier_to_name, dataset_to_classifier
 from wcgan.paper.printed import ARCHITECTURES
-from wcgan.paper.recipe import BEST
+from wcgan.paper.recipe import BEST, BEST_FOLDER
 from wcgan.paper.tables import ALIASES, TABLES, canonical_name
 from wcgan.runs.config import ClassifyConfig, Config, DataConfig, TrainConfig
 
@@ -167,6 +167,7 @@ PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
     **{name: (lambda name=name: row_to_config(name)) for name in map(canonical_name, _ROWS)},  # type: ignore[misc]
     **BEST,
+    **BEST_FOLDER,
     "digits/WzcaC-decomposition": lambda: through_decomposition(digits("WzcaC")),
     "cifar10/WzcaC-decomposition": lambda: through_decomposition(row_to_config("cifar10/WzcaC")),
 }
