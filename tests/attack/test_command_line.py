@@ -47,7 +47,6 @@ def draw(chance, names, folder):
 @quick_and_long(25, 300)
 def test_command_lines(command, tmp_path, monkeypatch, attack, cases):
     monkeypatch.chdir(tmp_path)
-    attack.limit = 60  # a dry run loads the data and builds the networks
     names, chance, codes = [*fields(configure("digits/cWC"))], random.Random(0), set()
     for _ in range(cases):
         arguments = draw(chance, names, Path(tmp_path))

@@ -2,26 +2,28 @@
 
 import time
 
-from tests.attack.tally import Attack, table_lines
+from tests.attack.tally import LIMIT, Attack, table_lines
 
 
 def test_each_kind_of_finding_is_counted_and_the_rest_runs():
-    attack = Attack(limit=0.2)
+    attack = Attack()
     with attack.case():
         pass
     with attack.case():
         raise KeyError("x")
     with attack.case():
         assert attack.cases == 0
+    attack.limit = 0.1
     with attack.case():
         try:
             time.sleep(30)
         except Exception:  # does not swallow the interruption
             raise AssertionError from None
+    attack.limit = LIMIT
     with attack.case(count=5):
         pass
     assert attack.counts()[:4] == [9, 1, 1, 1]
-    assert 0.2 <= attack.seconds < 20
+    assert attack.seconds >= 0.1
     assert "KeyError: 'x'" in attack.findings[0]
 
 

@@ -1,6 +1,7 @@
 """The count of operations: PyTorch's own counter finds as many."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -21,6 +22,13 @@ def counted(run):
         run()
     found = counter.get_flop_counts()["Global"]
     return sum(found.get(operator, 0) for operator in OPERATORS)
+
+
+@cache
+def iteration(normalization):
+    """The work of an iteration of the first preset, with another normalization."""
+    config = preset(PRESETS[0])
+    return roofline.config_to_work(replace(config, generator=replace(config.generator, normalization=normalization)))
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -49,26 +57,20 @@ def test_a_discriminators_both_passes_have_the_operations_that_pytorch_counts(na
 
 
 def test_an_iteration_has_the_operations_of_its_passes():
-    config = preset(PRESETS[0])
-    normless = replace(config, generator=replace(config.generator, normalization="BN"))
-    floor = roofline.work_to_floor(roofline.config_to_work(normless))
+    floor = roofline.work_to_floor(iteration("BN"))
     g, d = 2.349, 0.328  # GFLOP of a forward pass of an image
     assert floor.tflop == pytest.approx((5 * (64 * g + 3 * 128 * d) + 128 * (3 * g + 2 * d)) / 1e3, rel=0.01)
     assert floor.tflop_of_whitening == 0
 
 
 def test_an_iteration_as_the_paper_writes_it_takes_over_three_teraflop():
-    config = preset(PRESETS[0])
-    normless = replace(config, generator=replace(config.generator, normalization="BN"))
-    floor = roofline.work_to_floor(roofline.config_to_work(normless))
+    floor = roofline.work_to_floor(iteration("BN"))
     assert (round(floor.tflop, 1), round(floor.tflop_as_written, 1)) == (2.4, 3.4)
     assert floor.compute_as_written_ms == pytest.approx(4.3, abs=0.1)
 
 
 def test_whitening_adds_products_and_not_a_byte():
-    config = preset(PRESETS[0])
-    normless = replace(config, generator=replace(config.generator, normalization="BN"))
-    wc, bn = (roofline.config_to_work(c) for c in (config, normless))
+    wc, bn = iteration("WC"), iteration("BN")
     parameters = 6 * 256 * 256 + 256 * 256 - 7 * 256  # of seven colorings, full instead of diagonal
     assert sum(w.bytes for w in wc) - sum(w.bytes for w in bn) == 7 * 4 * parameters
     d, positions = 256, (4**2 + 8**2 + 16**2) + (8**2 + 16**2 + 32**2) + 32**2
@@ -83,7 +85,7 @@ def test_a_layer_takes_the_longer_of_computing_and_moving():
 
 
 def test_the_command_prints_a_floor_for_each_preset(capsys):
-    roofline.main([PRESETS[0], PRESETS[1]])
+    roofline.main([PRESETS[1], PRESETS[2]])
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == list(PRESETS[:2])
+    assert [line for line in lines if not line.startswith(" ")] == list(PRESETS[1:])
     assert sum("roofline_ms" in line for line in lines) == 2

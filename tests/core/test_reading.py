@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,10 @@ HOSTILE_YAML = {
 @pytest.mark.parametrize("name", HOSTILE_YAML)
 def test_hostile_yaml_is_refused_in_one_line_and_soon(name: str) -> None:
     text, said = HOSTILE_YAML[name]
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(ValueError, match=said) as refusal:
         parse_yaml(text)
-    assert time.perf_counter() - start < 20  # seconds, on a busy machine; two on an idle one
+    assert time.thread_time() - start < 10  # seconds of this thread, whatever else runs; two at the most are usual
     assert len(str(refusal.value)) < 400
     assert "\n" not in str(refusal.value)
 
@@ -167,28 +168,21 @@ def test_a_link_that_is_swapped_in_at_any_moment_is_not_followed(tmp_path: Path)
     (tmp_path / "secret/images/a").write_text("secret")
     (tmp_path / "study/images").mkdir(parents=True)
     (tmp_path / "study/images/a").write_text("public")
-    images, aside, done = tmp_path / "study/images", tmp_path / "study/aside", threading.Event()
+    images, aside = tmp_path / "study/images", tmp_path / "study/aside"
 
     def swap() -> None:
-        while not done.is_set():
+        for _ in range(300):
             images.rename(aside)
             images.symlink_to(tmp_path / "secret/images")
             images.unlink()
             aside.rename(images)
 
-    thread = threading.Thread(target=swap)
+    thread, read = threading.Thread(target=swap), set()
     thread.start()
-    read, end = set(), time.monotonic() + 1.5
-    try:
-        while time.monotonic() < end:
-            try:
-                with open_inside(tmp_path / "study", "images", "a") as file:
-                    read.add(file.read())
-            except OSError:
-                continue
-    finally:
-        done.set()
-        thread.join()
+    while thread.is_alive() or not read:
+        with suppress(OSError), open_inside(tmp_path / "study", "images", "a") as file:
+            read.add(file.read())
+    thread.join()
     assert read == {b"public"}
 
 

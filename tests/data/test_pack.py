@@ -22,17 +22,18 @@ from wcgan.data.pack import recipe_to_key
 EVEN_THEN_ODD = [*range(0, 12, 2), *range(1, 12, 2)]  # the order of the folder's images
 
 
-def pack_slowly(folder: Path, log: Path) -> None:
-    """Loads, noting each image that it decodes."""
+def pack_in_two_parts(folder: Path, log: Path, go_on: Path) -> None:
+    """Loads, noting each image that it decodes, and waits at the third for a file."""
     original = decode.decode
 
-    def slow(path: Path, *arguments: object) -> object:
+    def noted(path: Path, *arguments: object) -> object:
         with log.open("a") as file:
             file.write(f"{path.name}\n")
-        time.sleep(0.05)
+        while lines(log) == 3 and not go_on.exists():
+            time.sleep(0.01)
         return original(path, *arguments)
 
-    decode.decode = slow
+    decode.decode = noted
     load(folder, resolution=8, channels=3)
 
 
@@ -254,18 +255,21 @@ def test_without_locks_two_processes_at_once_still_agree(
 def test_when_the_process_that_packs_is_killed_the_one_that_waits_takes_over(
     folder: Path, own_folders: Path, tmp_path: Path
 ) -> None:
+    fork, go_on = multiprocessing.get_context("fork"), tmp_path / "go-on"
     logs = [tmp_path / "log-0", tmp_path / "log-1"]
-    running = [multiprocessing.get_context("fork").Process(target=pack_slowly, args=(folder, log)) for log in logs]
+    running = [fork.Process(target=pack_in_two_parts, args=(folder, log, go_on)) for log in logs]
     for process in running:
         process.start()
     while max(map(lines, logs)) < 3 and any(process.is_alive() for process in running):
         time.sleep(0.01)
     first = 0 if lines(logs[0]) else 1
     running[first].kill()
+    running[first].join()
+    go_on.touch()
     for process in running:
         process.join()
     assert running[1 - first].exitcode == 0
-    assert 3 <= lines(logs[first]) < 12, "killed half way"
+    assert lines(logs[first]) == 3, "killed on the way"
     assert lines(logs[1 - first]) == 12, "all images, from the beginning"
     (home,) = packs(own_folders)
     written = load(folder, resolution=8, channels=3)

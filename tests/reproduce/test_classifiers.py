@@ -145,7 +145,7 @@ def test_an_estimate_counts_iterations_and_tests_and_checkpoints(plan):
     assert row.bytes == 5 * 3 * 1000
 
 
-def test_a_table_of_classifiers_is_estimated_and_nothing_is_written(plan, tmp_path):
+def test_a_table_of_classifiers_is_estimated_and_nothing_is_written(quick_estimates, plan, tmp_path):
     estimates = estimate_cost(plan("cifar10/ResNet-32 BN", seeds=1))
     assert estimates[1] == []
     assert estimates_to_lines(*estimates)[1].split()[:3] == ["cifar10/ResNet-32", "BN", "6"]

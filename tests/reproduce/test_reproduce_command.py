@@ -123,7 +123,7 @@ def test_a_dry_run_says_what_is_done_and_what_is_begun(command, tmp_path):
     assert everything(tmp_path) == before
 
 
-def test_an_estimate_has_time_and_disk_of_each_row_and_leaves_no_run(command, tmp_path):
+def test_an_estimate_has_time_and_disk_of_each_row_and_leaves_no_run(quick_estimates, command, tmp_path):
     sets = [part for setting in tiny(4) for part in ("--set", setting)]
     code, out, _ = command("digits", "--estimate", "--rows", "BN", *sets)
     assert code == 0

@@ -55,7 +55,7 @@ def folders(tmp_path_factory):
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root},
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=600,
     )
     return folder / "one", folder / "two"
 

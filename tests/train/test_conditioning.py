@@ -45,11 +45,11 @@ def test_a_run_has_the_same_bits_with_and_without_it(normalization, head, ema, t
             head=head,
             ema=ema,
             conditioning_every=every,
-            log_every=1,
+            iterations=3,
         )
         for every in (1, 0)
     )
-    assert len(measured(with_it)) == 6
+    assert len(measured(with_it)) == 3
     assert different(last_tensors(with_it), last_tensors(without)) == []
     losses = [
         [{k: v for k, v in line.items() if k.startswith("loss/")} for line in run.lines() if line["kind"] == "train"]
@@ -59,8 +59,8 @@ def test_a_run_has_the_same_bits_with_and_without_it(normalization, head, ema, t
 
 
 def test_a_resumed_run_measures_what_one_that_never_stopped_does(tmp_path):
-    whole = run_to_end(tmp_path / "whole", conditioning_every=2)
-    resumed = run_to_end(tmp_path / "resumed", conditioning_every=2, stop_at=4)
+    whole = run_to_end(tmp_path / "whole", conditioning_every=2, iterations=3)
+    resumed = run_to_end(tmp_path / "resumed", conditioning_every=2, iterations=3, stop_at=2)
     train(resumed.config(), tiny_data(), resumed)
     assert measured(resumed) == measured(whole)
 
@@ -68,7 +68,7 @@ def test_a_resumed_run_measures_what_one_that_never_stopped_does(tmp_path):
 def test_tensorboard_has_it(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run = run_to_end(tmp_path / "run", conditioning_every=3)
+    run = run_to_end(tmp_path / "run", conditioning_every=1, iterations=2)
     events = EventAccumulator(str(run.folder)).Reload()
     found = [(event.step, event.value) for event in events.Scalars("condition/log10_mean")]
     assert found == [(line["iteration"], pytest.approx(line["condition/log10_mean"])) for line in measured(run)]

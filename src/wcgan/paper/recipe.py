@@ -5,7 +5,6 @@ Each comes with batch norm too, everything else equal, so that the two show what
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
@@ -89,8 +88,3 @@ BEST: dict[str, Callable[[], Config]] = {
     "cifar10/best unconditional": lambda: best_cifar10(False, True),
     "cifar10/best unconditional BN": lambda: best_cifar10(False, False),
 }
-BEST_FOLDER: dict[str, Callable[..., Config]] = {
-    "folder/best": best_folder,
-    "folder/best BN": partial(best_folder, whitened=False),
-}
-"""Given the resolution and the number of classes; without them, for 32 x 32 images of two classes."""

@@ -102,10 +102,10 @@ def _estimate_row(runs: Sequence[PlannedRun], scorer: Scorer) -> Estimate:
     config = runs[0].config
     try:
         if isinstance(config, Config):
-            costs = measure_gan_costs(config, scorer)
+            costs = measure_gan_costs(config, scorer, SECONDS)
             small = any(images_if_too_few(config, protocol) is not None for protocol in runs[0].row.protocols)
         else:
-            costs, small = measure_classifier_costs(config), False
+            costs, small = measure_classifier_costs(config, SECONDS), False
     except (ValueError, ImportError, OSError) as error:
         return replace(nothing, missing=str(error))
     return runs_to_estimate(runs, scorer, costs, small)
@@ -137,7 +137,7 @@ def runs_to_estimate(
     )
 
 
-def measure_gan_costs(config: Config, scorer: Scorer, seconds: float = SECONDS) -> UnitCosts:
+def measure_gan_costs(config: Config, scorer: Scorer, seconds: float) -> UnitCosts:
     """Train a GAN for a few seconds, draw and score images, and write a checkpoint and a grid to a temporary folder."""
     hardware, dataset = find_hardware(config.train), load_data(config)
     config = fit_config(config, dataset)
@@ -157,7 +157,7 @@ def measure_gan_costs(config: Config, scorer: Scorer, seconds: float = SECONDS) 
         return UnitCosts(per_iteration, per_chunk / CHUNK, checkpoint, (run.samples / "grid.png").stat().st_size)
 
 
-def measure_classifier_costs(config: ClassifyConfig, seconds: float = SECONDS) -> UnitCosts:
+def measure_classifier_costs(config: ClassifyConfig, seconds: float) -> UnitCosts:
     """Train a classifier for a few seconds, test a few images, and write a checkpoint to a temporary folder."""
     hardware, (training, test) = find_hardware(config.train), load_splits(config)
     config, device = fit_classifier(config, training), hardware.device
