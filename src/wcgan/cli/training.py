@@ -140,7 +140,7 @@ def tune(
     preset: Annotated[str, typer.Argument(help="What to train: a name from `wcgan presets`.")],
     search: Annotated[
         list[str] | None,
-        typer.Option(metavar="SETTING=RANGE", help="What to search: train.beta2=0.9..0.999 or a [list]. Repeatable."),
+        typer.Option(metavar="SETTING=RANGE", help="What to search, such as train.beta2=0.9..0.999. Repeatable."),
     ] = None,
     trials: Annotated[int, typer.Option(help="Number of trials.")] = 20,
     rungs: Annotated[int, typer.Option(help="Evaluations of a trial; after each it may be stopped early.")] = 4,
