@@ -59,6 +59,19 @@ def test_training_batch_equals_the_cpu_in_float64(name, memory_format):
         torch.testing.assert_close(on_gpu[key].cpu(), value, rtol=1e-9, atol=1e-9, msg=lambda m, key=key: f"{key}: {m}")
 
 
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last_3d])
+@pytest.mark.parametrize("name", ["BN", "std-C", "WC", "cWC", "cWC_sa"])
+def test_training_batch_of_volumes_equals_that_of_feature_maps(name, memory_format):
+    maps, x, labels = layer_and_inputs(name, "cuda", torch.float64)
+    volumes = wcgan.normalization(
+        name, 32, classes=CLASSES if labels else None, dim=3, dtype=torch.float64, device="cuda"
+    )
+    volumes.load_state_dict(maps.state_dict())
+    deep = x.detach().unflatten(2, (3, 2)).to(memory_format=memory_format)
+    torch.testing.assert_close(volumes(deep, *labels).flatten(2, 3), maps(x, *labels), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(dict(volumes.state_dict()), dict(maps.state_dict()), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", WITHOUT_WAITING)
 def test_training_never_waits_for_the_gpu(name, no_synchronisation):
     layer, x, labels = layer_and_inputs(name, "cuda")

@@ -75,7 +75,7 @@ def text_to_search(text: str) -> Search:
             raise ValueError(wrong) from None
         if not ends[0] < ends[1]:
             raise ValueError(f"--search {shown(text)}: the lower end comes first")
-        return Search(name, *ends)
+        return Search(name, ends[0], ends[1])
     choices = parse_yaml(values)
     if not isinstance(choices, list) or len(choices) < 2:
         raise ValueError(wrong)
@@ -149,7 +149,7 @@ def tune(
 
 def import_optuna() -> Any:
     try:
-        import optuna
+        import optuna  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise ImportError(f"a search is run by Optuna: pip install 'wcgan[tune]' ({error})") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)

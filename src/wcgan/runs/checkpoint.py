@@ -21,7 +21,8 @@ from wcgan.core.config import config_to_dict
 from wcgan.core.files import NO_SPACE, remove_leftovers
 from wcgan.core.reading import open_file, parse_json, read_bytes
 from wcgan.core.tensor_files import bytes_to_tensors, tensors_to_bytes, write_pair
-from wcgan.runs.folder import MOST_ITERATIONS, Run, config_differences
+from wcgan.runs.config import CHANGEABLE
+from wcgan.runs.folder import MOST_ITERATIONS, Run, config_differences, differences_to_text
 
 MOST_FACTS = 1 << 24  # bytes of the JSON file
 _NUMBER = re.compile(r"[0-9]+")
@@ -210,6 +211,8 @@ def iteration_of(found: Checkpoint | None) -> int:
 def check_config(found: Checkpoint, config: Any, *sections: str, advice: str = "put these settings back") -> None:
     """Raises a CheckpointError, which says what differs, for a config that is not the checkpoint's own.
 
+    What a run may change when it is resumed may differ.
+
     Args:
         found: the checkpoint; one that was written before checkpoints knew their config fits any.
         config: as it was read from `config.yaml`.
@@ -217,11 +220,12 @@ def check_config(found: Checkpoint, config: Any, *sections: str, advice: str = "
         advice: how the sentence ends.
     """
     own, theirs = config_to_dict(config), found.facts.get("config", {})
-    differences = config_differences({name: own[name] for name in sections or own}, theirs)
+    found_here = config_differences({name: own[name] for name in sections or own}, theirs)
+    differences = {name: values for name, values in found_here.items() if name not in CHANGEABLE}
     if differences:
         raise CheckpointError(
             f"config.yaml in {found.path.parent.parent} is not the config that {found.path.name} was trained with "
-            f"({'; '.join(differences)}): {advice}"
+            f"({differences_to_text(differences)}): {advice}"
         )
 
 

@@ -143,9 +143,12 @@ def test_another_generator_brings_its_own_classes_and_picture(opened, samplers):
     assert page.get_by_label("Weights of a mix").is_hidden()
 
 
-def test_fixed_z_shows_the_papers_figure(opened, samplers):
-    page = opened()
+def test_fixed_z_shows_the_papers_figure_and_computes_it_once(opened, samplers):
+    page, asked = opened(), []
+    page.on("request", lambda request: asked.append(request.url) if "queue/join" in request.url else None)
     open_tab(page, "Fixed z")
+    page.wait_for_load_state("networkidle")
+    assert len(asked) == 1
     assert np.array_equal(picture_at(page, "#fixed-z"), pixels(fixed_z_picture(samplers["digits-cWC_sa"])))
 
 

@@ -132,8 +132,8 @@ def sample_tab(samplers: Samplers, opened: Any) -> None:
         way: lambda sampler: gr.Radio(value=WAYS[0], visible=sampler.conditional),
         weights: lambda _: gr.Textbox(value="", visible=False),
     }
-    changes = [opened, draw.click, classes.change, way.change, weights.submit, weights.blur]
-    changes += [seed.change, count.release, truncation.release]
+    changes = [opened, draw.click, classes.input, way.input, weights.submit, weights.blur]
+    changes += [seed.input, count.release, truncation.release]
     inputs = [run, classes, way, weights, count, seed, truncation]
     answer(changes, sample, inputs, [picture, png, archive], "sample", follow(samplers, run, updates))
     way.change(
@@ -167,7 +167,7 @@ def fixed_z_tab(samplers: Samplers, opened: Any) -> None:
         drawn = fixed_z_picture(find_sampler(samplers, generator), classes, seed, truncation)
         return picture_to_send(drawn, picture, "fixed-z")
 
-    changes = [opened, draw.click, classes.change, seed.change, truncation.release]
+    changes = [opened, draw.click, classes.input, seed.input, truncation.release]
     chosen = follow(samplers, run, {classes: lambda sampler: _class_box(sampler, "Rows", info, several=True)})
     answer(changes, fixed_z, [run, classes, seed, truncation], [picture], "fixed_z", chosen)
 
@@ -233,15 +233,15 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
 
     shared = [between, *seeds, *ends, count, truncation]
     changes = [opened, between.input, count.release, truncation.release]
-    changes += [*(seed.change for seed in seeds), *(end.input for end in ends)]
+    changes += [*(seed.input for seed in seeds), *(end.input for end in ends)]
     updates = {
         between: between_box,
         ends[0]: lambda sampler: _class_box(sampler, "First class", value=0),
         ends[1]: lambda sampler: _class_box(sampler, "Second class", value=1),
     }
     chosen = follow(samplers, run, updates)
+    answer([*changes, position.input], frame, [run, position, *shared], [picture], "interpolate", chosen)
     answer([*changes, frames.release, film.click], animate, [run, frames, *shared], [moving], "animate", chosen)
-    answer([*changes, position.change], frame, [run, position, *shared], [picture], "interpolate", chosen)
 
 
 def compare_tab(samplers: Samplers, opened: Any) -> None:
@@ -274,7 +274,7 @@ def compare_tab(samplers: Samplers, opened: Any) -> None:
             for name, component in zip(samplers, pictures, strict=True)
         ]
 
-    changes = [opened, draw.click, names.change, classes.change, seed.change, count.release, truncation.release]
+    changes = [opened, draw.click, names.input, classes.input, seed.input, count.release, truncation.release]
     answer(changes, compare, [names, classes, count, seed, truncation], pictures, "compare")
 
 
@@ -314,7 +314,7 @@ def inside_tab(samplers: Samplers, opened: Any) -> None:
         matrix = gr.Image(visible=False) if picture is None else _captioned(picture, MATRIX, assignment)
         return *maps, _spectrum(found), matrix, _neighbours(sampler, here, chosen)
 
-    changes = [opened, layer.input, statistics.change, seed.change, label.input]
+    changes = [opened, layer.input, statistics.input, seed.input, label.input]
     outputs = [before, after, spectrum, assignment, nearest]
     chosen = follow(
         samplers, run, {layer: layer_box, label: lambda sampler: _class_box(sampler, "Neighbours of", value=0)}
