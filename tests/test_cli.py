@@ -2,10 +2,12 @@
 
 import errno
 import inspect
+import logging
 import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import get_args
 
@@ -123,13 +125,65 @@ def test_resuming_goes_on_with_a_runs_own_config(command, place):
     photos = write_photos(place.parent / "photos")
     assert command(*training(photos, "run", iterations=3))[0] == 0
     config = place / "run" / "config.yaml"
-    config.write_text(config.read_text().replace("iterations: 3", "iterations: 5"))
-    assert_refused(command("train", "--resume", "--out", "run"), "train.iterations", "--accept-config")
+    config.write_text(config.read_text().replace("iterations: 3", "iterations: 5").replace("beta2: 0.9", "beta2: 0.8"))
+    assert_refused(command("train", "--resume", "--out", "run"), "(train.beta2 is 0.8, not 0.9)", "--accept-config")
     code, out, _ = command("train", "--resume", "--out", "run", "--accept-config")
     assert code == 0
     assert "finished at iteration 5: run" in out
     lines = [line["iteration"] for line in Run(place / "run").lines() if line["kind"] == "train"]
     assert lines == [1, 2, 3, 4, 5]
+
+
+def test_pictures_get_their_own_preset_and_a_run_of_their_name(command, place):
+    photos = write_photos(place / "photos", side=16)
+    sizes = ("--set", "generator.widths=[4, 4]", "--set", "discriminator.widths=[4, 4]", "--set", "train.batch=4")
+    code, out, err = command("train", "--data", "photos", "--iterations", 1, "--seed", 5, "--device", "cpu", *sizes)
+    assert (code, "finished at iteration 1: runs/photos" in out) == (0, True)
+    assert "training on CPU" in err
+    config = Run(place / "runs" / "photos").config()
+    assert (config.preset, config.data.name) == ("folder", str(photos))
+    assert (config.train.iterations, config.train.seed, config.train.device) == (1, 5, "cpu")
+
+
+def test_a_finished_run_is_extended_and_a_refusal_names_its_own_config(command, place):
+    photos = write_photos(place.parent / "photos")
+    assert command(*training(photos, "run", iterations=2))[0] == 0
+    refused = command("train", "--resume", "--out", "run", "--iterations", 3, "--set", "train.learning_rate=0.01")
+    assert_refused(refused, "(train.learning_rate is 0.0002, not 0.01): a resumed run may change its length")
+    code, out, err = command("train", "--resume", "--out", "run", "--set", "train.iterations=3")
+    assert (code, "finished at iteration 3: run" in out) == (0, True)
+    assert "run: train.iterations is now 3 (was 2); the learning rate falls to 0 at iteration 3\n" in err
+
+
+def test_a_run_starts_from_the_config_and_the_weights_of_another(command, trained, place):
+    photos = trained.parent / "photos"
+    shared = ("--data", photos, "--iterations", 1, "--seed", 8)
+    code, _, err = command("train", "--config", trained / "config.yaml", "--from", trained, *shared, "--out", "run")
+    assert code == 0
+    assert "starting with the weights of run, iteration 3\n" in err
+    config, other = Run(place / "run").config(), Run(trained).config()
+    assert config.generator == other.generator
+    assert (config.train.iterations, config.train.seed, config.origin) == (1, 8, str(trained))
+    refused = command("train", "digits/cWC", "--config", trained / "config.yaml")
+    assert_refused(refused, "either the preset digits/cWC or --config")
+
+
+def test_inceptions_weights_are_an_option_of_training(command, place):
+    refused = command("train", "--inception-weights", "nowhere.pth", "--device", "cpu")
+    assert_refused(refused, "no Inception weights in nowhere.pth")
+    assert list(place.iterdir()) == []
+
+
+def test_warnings_of_other_libraries_are_not_shown_and_ours_are(monkeypatch):
+    monkeypatch.setattr(sys, "warnoptions", [])
+    for name in ("torch._inductor", "torch._dynamo", "torch._functorch"):
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.WARNING)
+    with warnings.catch_warnings(record=True) as shown:
+        cli.quiet_libraries()
+        for module in ("torch.nn", "wcgan.kernels.cholesky", "wcgan.train.gan"):
+            warnings.warn_explicit(f"from {module}", UserWarning, "file.py", 1, module)
+    assert [str(warning.message) for warning in shown] == ["from wcgan.kernels.cholesky"]
+    assert not logging.getLogger("torch._inductor").isEnabledFor(logging.WARNING)
 
 
 def test_a_run_stops_where_it_is_told_and_goes_on_to_its_end(command, place):
@@ -217,6 +271,8 @@ def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_r
     line = Run(digits_run).lines()[-1]
     assert (line["kind"], line["iteration"], line["protocol"]["seed"]) == ("evaluation", 2, 3)
     assert "IS(classifier)" in command("compare", digits_run)[1]
+    assert f"report: {digits_run}/report.html\n" in out
+    assert "50 generated against 359" in (digits_run / "report.html").read_text()
 
 
 def test_figures_go_where_they_are_sent(command, place):
@@ -299,7 +355,7 @@ def images_of(folder, *shapes, classes=2):
 @pytest.mark.parametrize(
     ("shapes", "classes", "parts"),
     [
-        ([(30, 30)] * 4, 2, ["images of 30x30 do not fit", "--set data.resolution=SIZE"]),
+        ([(30, 30)] * 4, 2, ["images of 30x30 do not fit", "--resolution SIZE"]),
         ([(16, 32)] * 4, 2, ["the images are 16x32; square ones are needed"]),
         ([(16, 16), (16, 18)], 2, ["several sizes, 16x16 (", "18x16 ("]),
         ([(16, 16)] * 4, 1, ["needs several classes; photos has 1", "sub-folder"]),
@@ -309,7 +365,7 @@ def images_of(folder, *shapes, classes=2):
 )
 def test_images_that_do_not_fit(command, place, shapes, classes, parts):
     photos = images_of(place.parent / "photos", *shapes, classes=classes)
-    assert_refused(command("train", "--data", photos, "--out", "run", "--set", "train.device=cpu"), *parts)
+    assert_refused(command("train", "digits/cWC", "--data", photos, "--out", "run", "--device", "cpu"), *parts)
     assert list(place.iterdir()) == []
 
 
@@ -335,8 +391,8 @@ def test_a_run_folder_that_exists(command, trained):
 
 def test_resuming_with_another_config(command, trained):
     before = everything(trained)
-    result = command(*training(trained.parent / "photos", trained, iterations=4), "--resume")
-    assert_refused(result, "was begun with another config (train.iterations is 3, not 4)", "begin a new run")
+    result = command(*training(trained.parent / "photos", trained, iterations=3), "--resume", "--seed", 1)
+    assert_refused(result, "was begun with another config (train.seed is 0, not 1)", "begin a new run")
     assert everything(trained) == before
 
 
@@ -374,7 +430,8 @@ def test_a_batch_too_large_for_memory(command, place, monkeypatch):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(gan, "train_iteration", fail)
-    result = command(*training(write_photos(place.parent / "photos"), "run"))
+    code, out, err = command(*training(write_photos(place.parent / "photos"), "run"))
+    result = code, out, err.removeprefix("training on CPU, 1 thread\n")
     assert_refused(result, "train.batch=4 and train.generator_batch=4 do not fit into the memory", "lower them")
 
 

@@ -172,14 +172,16 @@ def fit(
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.fit needs the training packages: pip install 'wcgan[train]' ({error})") from error
-    if isinstance(config, str):
-        config = paper.preset(config)
+    changed = [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()]
     images = None
+    if isinstance(config, str):
+        by_path = isinstance(data, str | os.PathLike)  # the preset may look at the pictures
+        config = paper.configure(config, os.fspath(data), settings=changed) if by_path else paper.preset(config)
     if isinstance(data, str | os.PathLike):
         config = replace(config, data=replace(config.data, name=os.fspath(data)))
     elif data is not None:
         images, config = data, replace(config, data=replace(config.data, name=data.name))
-    config = override(config, [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()])
+    config = override(config, changed)
     if out is None and config.preset is None:
         raise ValueError("name the run folder with out=: a config without a preset has no default")
     folder = Path("runs", paper.preset_to_folder(config.preset or "")) if out is None else Path(out)

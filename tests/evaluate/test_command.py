@@ -146,10 +146,34 @@ def test_a_folder_may_be_called_with_a_colon(tmp_path):
     assert name_to_parts("digits:test") == ("digits", "test")
 
 
-def test_a_broken_image_is_an_error(folders, weights_file):
+def test_a_broken_image_is_skipped_as_in_training_and_an_error_if_strict(folders, weights_file):
     (folders[0] / "broken.png").write_bytes(b"not an image")
-    with pytest.raises(ValueError, match=r"broken\.png in .* cannot be read"):
-        scores_of(*folders, inception_weights=weights_file)
+    options = {"inception_weights": weights_file, "metrics": ("fid",)}
+    assert scores_of(*folders, **options).scores["protocol"]["scored"]["images"] == 12
+    with pytest.raises(ValueError, match=r"cannot be read: broken\.png; mend or remove"):
+        scores_of(*folders, **options, strict=True)
+
+
+def test_a_run_is_scored_by_a_protocol_that_fits_its_number_of_images(run):
+    found = scores_of(run, **CLASSIFIER, metrics=("is", "fid"))
+    assert found.scores["protocol"]["name"] == "paper-10k, 20 generated against 359, 10 sets of 2"  # as in training
+
+
+def test_a_run_whose_images_are_gone_says_so(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("name: digits", f"name: {tmp_path}/gone"))
+    with pytest.raises(ValueError, match=r"the images of .*copy are no longer in .*gone: --data FOLDER"):
+        scores_of(copy, **CLASSIFIER)
+
+
+def test_other_images_under_the_name_in_a_config_are_refused(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    others = write_pictures(tmp_path / "others" / "cat", pictures(12, size=16)).parent
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("name: digits", f"name: {others}"))
+    with pytest.raises(ValueError, match=r"others, which config\.yaml names, are not those that 0000003\."):
+        scores_of(copy, **CLASSIFIER)
 
 
 def test_images_of_several_sizes_need_a_resolution(folders, weights_file):

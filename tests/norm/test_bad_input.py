@@ -188,5 +188,5 @@ def test_fewer_than_one_channel_by_name_is_refused(name):
 
 
 def test_an_argument_that_no_layer_has_is_refused():
-    with pytest.raises(TypeError, match="affine"):
-        wcgan.normalization("WC", 4, affine=True)
+    with pytest.raises(TypeError, match="elementwise_affine"):
+        wcgan.normalization("WC", 4, elementwise_affine=True)

@@ -1,19 +1,31 @@
 """Presets: the digits, and every row of the paper with its networks and training."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from tests.data.cases import random_images, save
 from tests.nets.cases import count
 
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.norm import VARIANTS, Variant
 from wcgan.norm._base import WhiteningLayer
-from wcgan.paper.presets import DEFAULT, PRESETS, configure, preset, preset_to_folder
+from wcgan.paper.presets import (
+    BY_DATA,
+    DEFAULT,
+    PRESETS,
+    configure,
+    default_folder,
+    find_config,
+    folder,
+    preset,
+    preset_to_folder,
+)
 from wcgan.paper.printed import ARCHITECTURES
 from wcgan.paper.recipe import BEST
 from wcgan.paper.tables import ALIASES, all_names
-from wcgan.runs.config import Config
+from wcgan.runs.config import Config, write_config
 from wcgan.runs.folder import new_run, resumed_run
 from wcgan.train.gan import learning_rate
 
@@ -139,7 +151,7 @@ def test_wide_is_cwc_with_the_published_frameworks_ratio_of_filters(data):
 
 
 def test_there_is_a_protocol_for_every_row():
-    assert set(PRESETS) == set(TRAINING) | set(DIGITS) | set(DECOMPOSITION) | set(BEST)
+    assert set(PRESETS) - set(BY_DATA) == set(TRAINING) | set(DIGITS) | set(DECOMPOSITION) | set(BEST)
 
 
 @pytest.mark.parametrize("name", DECOMPOSITION)
@@ -282,3 +294,79 @@ def test_configuring_sets_data_strictness_and_fields():
 
 def test_a_setting_of_the_data_is_kept_where_no_option_is_given():
     assert configure("digits/cBN", settings=["data.strict=true", "data.name=photos"]).data.name == "photos"
+
+
+# Anyone's pictures
+
+
+def write_photos(place, *classes, sides=((32, 32),)):
+    for number in range(6 * max(1, len(classes))):
+        name = classes[number % len(classes)] if classes else ""
+        height, width = sides[number % len(sides)]
+        save(place / name / f"{number}.png", random_images(1, 3, 128)[0][:, :height, :width])
+    return str(place)
+
+
+@pytest.mark.parametrize("resolution", [16, 28, 32, 48, 64, 96, 128])
+@pytest.mark.parametrize("classes", [None, 2, 500])
+def test_the_preset_for_pictures_has_a_real_network_at_each_resolution(resolution, classes):
+    config = folder(resolution, classes)
+    assert config.generator.resolution == config.discriminator.resolution == resolution
+    assert config.generator.normalization == {None: "WC", 2: "cWC", 500: "cWC_sa"}[classes]
+    assert config.discriminator.head == ("plain" if classes is None else "projection")
+    with torch.device("meta"):
+        generator = build_generator(config.generator)
+        critic = build_discriminator(replace(config.discriminator, spectral_norm=False))
+    assert 0.9e6 < count(generator) < 12e6
+    assert 0.5e6 < count(critic) < 6e6
+
+
+def test_networks_for_larger_pictures_are_deeper_and_narrow_towards_the_image():
+    small, large = folder(32), folder(128)
+    assert small.generator.widths == (128, 128, 128)
+    assert large.generator.widths == (128, 128, 128, 64, 32)
+    assert len(large.discriminator.widths) == len(small.discriminator.widths) + 2
+
+
+def test_the_preset_looks_at_the_pictures_for_size_and_classes(tmp_path, capsys):
+    config = configure("folder", write_photos(tmp_path / "pets", "cat", "dog"), settings=["train.seed=4"])
+    assert (config.generator.resolution, config.classes, config.train.seed) == (32, 2, 4)
+    assert config.preset == "folder"
+    assert capsys.readouterr().err == ""
+
+
+def test_pictures_of_several_sizes_are_brought_to_one_and_that_is_said(tmp_path, capsys):
+    config = configure("folder", write_photos(tmp_path / "mixed", sides=((90, 70), (64, 64), (80, 100))))
+    assert (config.data.resolution, config.generator.resolution, config.conditional) == (64, 64, False)
+    assert "training at 64x64: each picture is cropped to a square and resized" in capsys.readouterr().err
+    config = configure("folder", str(tmp_path / "mixed"), settings=["data.resolution=128"])
+    assert config.generator.resolution == 128
+
+
+def test_without_a_preset_pictures_get_theirs_and_nothing_gets_the_digits(tmp_path):
+    assert find_config(data=write_photos(tmp_path / "pets", "cat", "dog")).preset == "folder"
+    assert find_config().preset == find_config(data="digits").preset == DEFAULT
+    with pytest.raises(ValueError, match="the preset folder is for your own pictures: name their folder with --data"):
+        find_config("folder")
+
+
+def test_a_config_file_is_a_start_like_a_preset(tmp_path):
+    write_config(preset("digits/cBN"), tmp_path / "config.yaml")
+    config = find_config(file=tmp_path / "config.yaml", data="photos", settings=["train.batch=8"])
+    assert config == configure("digits/cBN", "photos", settings=["train.batch=8"])
+    with pytest.raises(ValueError, match=r"either the preset digits/cBN or --config .*config\.yaml"):
+        find_config("digits/cBN", tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        (None, None, "digits-cWC"),
+        ("digits/cBN", None, "digits-cBN"),
+        (None, "photos/pets/", "pets"),
+        ("folder", "photos/pets", "pets"),
+        ("digits/cBN", "photos/pets", "pets-digits-cBN"),
+    ],
+)
+def test_a_run_is_named_after_its_data_or_its_preset(name, data, expected):
+    assert default_folder(name, preset(name or DEFAULT), data) == Path("runs") / expected

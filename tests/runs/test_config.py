@@ -47,7 +47,7 @@ def test_what_is_written_is_plain_yaml(tmp_path):
     text = (tmp_path / "config.yaml").read_text()
     assert "!!" not in text
     assert yaml.safe_load(text)["generator"]["normalization"] == "cBN"
-    assert list(yaml.safe_load(text)) == ["data", "generator", "discriminator", "train", "preset"]
+    assert list(yaml.safe_load(text)) == ["data", "generator", "discriminator", "train", "preset", "origin"]
 
 
 @pytest.mark.parametrize(

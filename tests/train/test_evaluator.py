@@ -1,5 +1,7 @@
 """The evaluation of a run while it trains: what is measured, by what, and when it is refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.data.cases import random_images, save
@@ -8,10 +10,10 @@ from tests.train.test_start import TINY, evaluations
 
 from wcgan.evaluate.command import EvaluationConfig, evaluate, sampler_to_sample
 from wcgan.paper.presets import configure
-from wcgan.runs.checkpoint import read_newest, write_checkpoint
+from wcgan.runs.checkpoint import read_checkpoint, read_newest, write_checkpoint
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import load_generator
-from wcgan.train.start import evaluator_for, load_data, start
+from wcgan.train.start import evaluator_for, go_on, load_data, start
 
 UNCONDITIONAL = ("generator.normalization=WC", "discriminator.head=plain")
 FID, IS, ACCURACY = "FID(classifier)", "IS(classifier)", "accuracy(classifier)"
@@ -73,8 +75,8 @@ def test_a_generator_without_classes_gets_no_labels(digits_at_hand, tmp_path):
 def test_with_inceptions_weights_both_networks_look_at_the_images(photos, tmp_path, monkeypatch):
     weights = {key: value for key, value in random_weights().items() if not key.startswith("fc.")}
     torch.save(weights, tmp_path / "weights.pth")
-    monkeypatch.setenv("WCGAN_INCEPTION_WEIGHTS", str(tmp_path / "weights.pth"))
-    start(configured(photos, "train.evaluate_images=10"), tmp_path / "run")
+    monkeypatch.setenv("WCGAN_INCEPTION_WEIGHTS", "nowhere.pth")  # the argument comes before it
+    start(configured(photos, "train.evaluate_images=10"), tmp_path / "run", inception_weights=tmp_path / "weights.pth")
     (line,) = evaluations(tmp_path / "run")
     assert [name for name in ("FID", "IS", FID, IS, ACCURACY) if name in line] == ["FID", FID, IS, ACCURACY]
     assert list(line)[2] == "FID"  # the best state is the best by Inception
@@ -93,6 +95,74 @@ def test_the_classifier_can_be_asked_for_where_there_are_weights(photos, monkeyp
 def test_data_without_a_test_split_is_not_scored(photos, tmp_path):
     start(configured(photos / "train"), tmp_path / "run")
     assert evaluations(tmp_path / "run") == []
+
+
+@pytest.fixture
+def flat(tmp_path):
+    """A folder of 24 images of two classes without a test split, one of which is broken."""
+    for number, image in enumerate(random_images(24, 3, 8)):
+        save(tmp_path / "flat" / ("cat", "dog")[number % 2] / f"{number:02}.png", image)
+    (tmp_path / "flat" / "cat" / "99.png").write_bytes(b"no image")
+    return tmp_path / "flat"
+
+
+def test_without_a_test_split_a_tenth_is_kept_out_for_the_scores_and_that_is_said(flat, tmp_path, capsys):
+    start(configured(flat, "train.evaluate_every=2"), tmp_path / "run")
+    assert "every tenth image of flat is kept out of training, to score against\n" in capsys.readouterr().err
+    first, last = evaluations(tmp_path / "run")
+    protocol = last["protocol"]
+    assert protocol["name"] == first["protocol"]["name"] == "all, 20 generated against 2, 10 sets of 2"
+    assert protocol["reference"]["split"] == "train, every tenth"
+    assert (protocol["classifier"]["images"], protocol["classifier"]["tested_on"]) == (22, "flat train, every tenth")
+    config = Run(tmp_path / "run").config()
+    assert config.data.held_out
+    whole, learnt = load_data(replace(config, data=replace(config.data, held_out=False))), load_data(config)
+    assert len(whole) == 24
+    assert torch.equal(learnt.images, whole.images[torch.arange(24) % 10 != 9])
+
+
+def test_a_run_is_scored_later_with_the_images_that_it_kept_out(flat, tmp_path):
+    start(configured(flat, "train.evaluate_every=3"), tmp_path / "run")
+    (line,) = evaluations(tmp_path / "run")
+    again = evaluate(str(tmp_path / "run"), EvaluationConfig(features=("classifier",), metrics=("is", "fid")))
+    assert again.scores[FID] == pytest.approx(line[FID], rel=1e-6)
+    ours, theirs = ({**scores["protocol"], "std": None} for scores in (again.scores, line))
+    assert ours == theirs
+
+
+def test_a_run_that_kept_nothing_out_is_scored_with_its_training_images_and_that_is_said(flat, tmp_path, capsys):
+    start(configured(flat), tmp_path / "run")
+    go_on(tmp_path / "run", settings=["train.evaluate_every=2", "train.iterations=4"])
+    assert (
+        "no image of flat was kept out of training: scores compare with the training images" in capsys.readouterr().err
+    )
+    (line,) = evaluations(tmp_path / "run")
+    assert line["protocol"]["reference"] == {**line["protocol"]["reference"], "split": "train", "images": 24}
+    assert not Run(tmp_path / "run").config().data.held_out
+
+
+def test_too_few_images_to_keep_a_tenth_out_leave_no_folder(photos, tmp_path):
+    with pytest.raises(ValueError, match=r"train has 12 images and no test split, .* every tenth is kept out: 20"):
+        start(configured(photos / "train", "train.evaluate_every=2"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_without_classes_are_trained_on_without_scores_and_that_is_said(tmp_path, capsys):
+    for number, image in enumerate(random_images(24, 3, 8)):
+        save(tmp_path / "plain" / f"{number:02}.png", image)
+    config = configured(tmp_path / "plain", "train.evaluate_every=2", *UNCONDITIONAL)
+    start(config, tmp_path / "run")
+    assert "training without scores: plain has no classes, so scores need the weights" in capsys.readouterr().err
+    assert evaluations(tmp_path / "run") == []
+
+
+def test_the_best_state_is_the_best_among_comparable_scores(flat, tmp_path, monkeypatch):
+    start(configured(flat, "train.evaluate_every=3"), tmp_path / "run")
+    run = Run(tmp_path / "run")
+    other = {"protocol": {"name": "all, 99 generated against 2"}, FID: 0.0}
+    run.record("evaluation", 3, **other)
+    go_on(tmp_path / "run", settings=["train.iterations=6", "train.evaluate_images=30"])
+    assert read_checkpoint(run.checkpoints / "best").facts["iteration"] == 6
 
 
 @pytest.mark.parametrize(("network", "what"), [("classifier", "a test split"), ("inception", "a test split")])

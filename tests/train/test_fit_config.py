@@ -28,7 +28,7 @@ def test_a_side_is_a_grid_of_4_to_7_doubled(side, expected):
 
 @pytest.mark.parametrize("side", [1, 7, 15, 18, 30, 34, 50, 100])
 def test_a_side_that_no_grid_doubles_to_is_said_with_those_that_do(side):
-    with pytest.raises(ValueError, match=rf"{side}x{side} do not fit .*such as 16, 28, 32.*--set data.resolution=SIZE"):
+    with pytest.raises(ValueError, match=rf"{side}x{side} do not fit .*such as 16, 28, 32.*--resolution SIZE"):
         blocks_for(side)
 
 
@@ -71,7 +71,7 @@ def test_what_is_fitted_fits_again():
 
 
 def test_images_that_are_not_square_are_said():
-    with pytest.raises(ValueError, match=r"the images are 16x32; square ones are needed: --set data\.resolution=SIZE"):
+    with pytest.raises(ValueError, match=r"the images are 16x32; square ones are needed: --resolution SIZE"):
         fit_config(tiny_config(), images_of(16, 32))
 
 

@@ -1,4 +1,4 @@
-"""Loggers: TensorBoard's events, Weights & Biases and MLflow without a network, and what is said if one is missing."""
+"""Loggers: Weights & Biases and MLflow without a network, and what is said if one is missing."""
 
 import struct
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
-from wcgan.train import Callback, Custom, MLflowLogger, WandbLogger, train
+from wcgan.train import Custom, MLflowLogger, WandbLogger, train
 
 ITERATIONS = [1, 2, 3, 4]
 
@@ -24,20 +24,6 @@ def test_a_logger_that_is_not_installed_names_its_extra(logger, module, monkeypa
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{module} is not installed: pip install 'wcgan\[{module}\]'"):
         logger()
-
-
-def test_tensorboard_gets_losses_scores_and_grids(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run = run_with(Nothing(), tmp_path / "run")
-    events = accumulator.EventAccumulator(str(run.folder))
-    events.Reload()
-    assert [event.step for event in events.Scalars("loss/generator")] == ITERATIONS
-    assert [event.value for event in events.Scalars("FID(classifier)")] == [3.0]
-    assert [event.step for event in events.Images("samples")] == [2, 4]
-
-
-class Nothing(Callback):
-    """A callback that does nothing."""
 
 
 @pytest.mark.slow

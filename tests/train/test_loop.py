@@ -7,12 +7,13 @@ import torch
 from PIL import Image
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
+from wcgan.core.device import find_hardware
 from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.sampler import load_generator
 from wcgan.train import gan as iteration_module
 from wcgan.train import gan as module
 from wcgan.train.gan import train
-from wcgan.train.loop import DivergedError
+from wcgan.train.loop import DivergedError, first_words
 
 
 def run_to_end(folder, evaluator=None, data=None, **settings):
@@ -275,3 +276,11 @@ def test_every_line_of_metrics_is_json_of_its_own(tmp_path):
 def test_channels_last_and_half_precision_train(tmp_path):
     _, outcome = run_to_end(tmp_path, channels_last="yes", precision="bfloat16", iterations=2)
     assert outcome.iteration == 2
+
+
+@pytest.mark.parametrize(
+    ("compiled", "ending"), [(False, ""), (True, "; compiling the networks first: a minute or two")]
+)
+def test_the_first_words_say_what_it_runs_on_and_why_nothing_moves_yet(compiled, ending):
+    hardware = find_hardware(tiny_config(device="cpu", compile="yes" if compiled else "no").train)
+    assert first_words(hardware) == f"training on {hardware.describe()['device']}{ending}"

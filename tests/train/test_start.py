@@ -57,12 +57,14 @@ def test_a_run_goes_on_with_a_config_that_was_changed_only_where_that_is_accepte
     folder = tmp_path / "run"
     start(configured(photos, "train.iterations=2"), folder)
     text = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("iterations: 2", "iterations: 5"))
-    message = r"trained with \(train\.iterations is 5, not 2\): put these settings back, or .* --accept-config$"
+    (folder / "config.yaml").write_text(
+        text.replace("beta1: 0.0", "beta1: 0.5").replace("iterations: 2", "iterations: 5")
+    )
+    message = r"trained with \(train\.beta1 is 0\.5, not 0\.0\): put these settings back, or .* --accept-config$"
     with pytest.raises(ValueError, match=message):
         go_on(folder)
     with pytest.raises(ValueError, match=message):
-        start(configured(photos, "train.iterations=5"), folder, resume=True)
+        start(configured(photos, "train.iterations=5", "train.beta1=0.5"), folder, resume=True)
     assert go_on(folder, accept_config=True).iteration == 5
     assert go_on(folder).iteration == 5  # the last checkpoint knows the new one
 

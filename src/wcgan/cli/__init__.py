@@ -1,6 +1,8 @@
 """The command line, `wcgan`. A command parses its options, calls the library and prints what came back."""
 
+import logging
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -25,6 +27,9 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as train.iterations=2000. Repeatable."),
 ]
 CheckpointName = Annotated[str, typer.Option("--checkpoint", help="Checkpoint of a run: last, best or an iteration.")]
+InceptionWeights = Annotated[
+    Path | None, typer.Option("--inception-weights", help="File with the weights of the Inception network.")
+]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda or cuda:N.")]
 
 
@@ -56,6 +61,7 @@ out, errors = Console(), Console(stderr=True)
 
 def main() -> NoReturn:
     """Runs a command. An error that the user can fix is printed as one sentence, with exit code 2."""
+    quiet_libraries()
     try:
         app(prog_name="wcgan")
     except (ValueError, OSError, ImportError) as error:
@@ -64,6 +70,15 @@ def main() -> NoReturn:
         say(f"wcgan: {_sentence(error)}", errors)
         sys.exit(BAD_INPUT)
     sys.exit(0)
+
+
+def quiet_libraries() -> None:
+    """Leaves out other libraries' warnings, about which a user can do nothing; `python -W` shows them."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", module=r"wcgan\.(kernels|functional)")
+        for name in ("torch._inductor", "torch._dynamo", "torch._functorch"):
+            logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def _sentence(error: Exception) -> str:

@@ -8,7 +8,20 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Column, Table
 from rich.text import Text
 
-from wcgan.cli import MEASURE, CheckpointName, Command, Device, Group, Settings, app, find_source, out, say, split_words
+from wcgan.cli import (
+    MEASURE,
+    CheckpointName,
+    Command,
+    Device,
+    Group,
+    InceptionWeights,
+    Settings,
+    app,
+    find_source,
+    out,
+    say,
+    split_words,
+)
 from wcgan.core.terminal import cells, printable
 
 
@@ -22,7 +35,11 @@ def evaluate(
         typer.Option("--data", help="Real images: dataset:split, or a folder.", show_default="the run's data"),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="How many images of which split: paper-5k, paper-10k, 50k-train or all.")
+        str | None,
+        typer.Option(
+            help="How many images of which split: paper-5k, paper-10k, 50k-train or all.",
+            show_default="what fits the number of images",
+        ),
     ] = None,
     metrics: Annotated[
         str | None, typer.Option(help="Some of is,fid,kid,pr.", show_default="all that are possible")
@@ -30,9 +47,7 @@ def evaluate(
     features: Annotated[
         str, typer.Option(help="Feature space: inception, classifier, or both with a comma.")
     ] = "inception",
-    weights: Annotated[
-        Path | None, typer.Option("--inception-weights", help="File with the weights of the Inception network.")
-    ] = None,
+    weights: InceptionWeights = None,
     images: Annotated[
         int | None, typer.Option("-n", "--images", help="Number of images to score.", show_default="the protocol's")
     ] = None,
@@ -43,6 +58,7 @@ def evaluate(
     channels: Annotated[
         int | None, typer.Option(help="Convert the images of both folders: 1 for grey, 3 for colour.")
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a broken image instead of skipping it.")] = False,
     batch: Annotated[int | None, typer.Option(help="Number of images per pass through the network.")] = None,
     device: Device = "auto",
     folder: Annotated[
@@ -52,7 +68,7 @@ def evaluate(
     """Score a run or any images: IS, FID, KID, precision, recall, each with its protocol."""
     from wcgan.core.terminal import progress_bars
     from wcgan.evaluate import command
-    from wcgan.report import scores_to_rows
+    from wcgan.report import scores_to_rows, write_report
     from wcgan.runs.folder import Run
 
     config = command.EvaluationConfig(
@@ -67,6 +83,7 @@ def evaluate(
         checkpoint=checkpoint,
         resolution=resolution,
         channels=channels,
+        strict=strict,
         batch=batch,
         device=device,
     )
@@ -87,6 +104,8 @@ def evaluate(
         run.folder.mkdir(parents=True, exist_ok=True)
         run.record("evaluation", measured.iteration, **measured.scores)
         say(f"written to {run.metrics}")
+        if (run.folder / "config.yaml").is_file():
+            say(f"report: {write_report([run.folder], run.folder / 'report.html')}")
 
 
 @app.command(cls=Command, rich_help_panel=MEASURE)

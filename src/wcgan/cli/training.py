@@ -1,11 +1,13 @@
 """Commands that train, and that list what can be trained and on what."""
 
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wcgan.cli import TRAIN, Command, Settings, app, complete_preset, say
+from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, complete_preset, say
 
 if TYPE_CHECKING:
     from wcgan.train.loop import Outcome
@@ -14,7 +16,12 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in --ou
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at a broken image instead of skipping it.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run; train and write nothing.")]
 StopAt = Annotated[int | None, typer.Option("--stop-at", help="Stop at this iteration; --resume continues.")]
-
+Seed = Annotated[int | None, typer.Option(help="Seed of weights, data order and noise (train.seed).")]
+Iterations = Annotated[int | None, typer.Option(help="Length of the training (train.iterations).")]
+Resolution = Annotated[int | None, typer.Option(help="Crop and resize the images to this side (data.resolution).")]
+TrainDevice = Annotated[
+    str | None, typer.Option("--device", help="Where to compute: auto, cpu, cuda or cuda:N.", show_default="auto")
+]
 AcceptConfig = Annotated[
     bool, typer.Option("--accept-config", help="Resume although config.yaml was changed since the last checkpoint.")
 ]
@@ -26,38 +33,54 @@ def train(
         str | None, typer.Argument(help="What to train: a name from `wcgan presets`.", autocompletion=complete_preset)
     ] = None,
     data: Annotated[str | None, typer.Option(help="Dataset name, or a folder of images.")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder of the run.", show_default="runs/PRESET")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the run.", show_default="runs/DATA, or runs/PRESET")
+    ] = None,
+    resolution: Resolution = None,
+    iterations: Iterations = None,
+    seed: Seed = None,
+    device: TrainDevice = None,
     settings: Settings = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", help="A config.yaml to start from, instead of a preset.")
+    ] = None,
+    origin: Annotated[
+        str | None, typer.Option("--from", help="Start with the weights of this run or shipped generator.")
+    ] = None,
     resume: Resume = False,
     strict: Strict = False,
     dry_run: DryRun = False,
     evaluate_every: Annotated[
         int | None, typer.Option(help="Iterations between evaluations; 0 evaluates at the end only.")
     ] = None,
+    weights: InceptionWeights = None,
     stop_at: StopAt = None,
     accept_config: AcceptConfig = False,
 ) -> None:
-    """Train a GAN. Without a preset: on the digits that come with the package."""
+    """Train a GAN. Without preset and data: on the digits that come with the package."""
     from wcgan import train as training
-    from wcgan.paper import presets
+    from wcgan.paper.presets import default_folder, find_config
     from wcgan.report import write_report
-    from wcgan.runs.folder import Run
+    from wcgan.runs.config import change
+    from wcgan.runs.folder import Run, is_begun
 
-    chosen = preset or presets.DEFAULT
-    folder = folder or Path("runs") / presets.preset_to_folder(chosen)
-    if evaluate_every is not None:
-        settings = [*(settings or []), f"train.evaluate_every={evaluate_every}"]
-    own = resume and preset is None and data is None and not settings and not strict
-    config = Run(folder).config() if own else presets.configure(chosen, data, strict, settings or [])
+    settings = _plain_settings(settings, resolution, iterations, seed, device, evaluate_every)
+    chosen = partial(find_config, preset, config_file, origin, data, strict, settings)
+    config = None
+    if folder is None:
+        config = chosen()
+        folder = default_folder(preset, config, data)
+    goes_on = resume and preset is None and config_file is None
+    if goes_on and (is_begun(folder) or not (data or settings or strict or origin)):
+        config = change(Run(folder).config(), data, strict, settings)
+    config = config or chosen()
     if dry_run:
         for name, value in training.dry_run(config).items():
             say(f"{name:14} {value}")
         return
-    if own:
-        outcome = training.go_on(folder, stop_at, accept_config)
-    else:
-        outcome = training.start(config, folder, resume, stop_at, accept_config)
-    if _report_wanted("train", outcome, config.train.iterations, folder):
+    outcome = training.start(config, folder, resume, stop_at, accept_config, origin, weights)
+    weights_again = "" if weights is None else f" --inception-weights {quote(str(weights))}"
+    if _report_wanted("train", outcome, config.train.iterations, folder, weights_again):
         say(f"report: {write_report([folder], folder / 'report.html')}")
 
 
@@ -70,6 +93,10 @@ def classify(
     where: Annotated[str | None, typer.Option(help="Layers that get the normalisation: first or all.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 3 trains with seeds 0, 1 and 2.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder of the run, or of its seeds.")] = None,
+    resolution: Resolution = None,
+    iterations: Iterations = None,
+    seed: Seed = None,
+    device: TrainDevice = None,
     settings: Settings = None,
     resume: Resume = False,
     strict: Strict = False,
@@ -82,23 +109,26 @@ def classify(
     from wcgan.paper import presets
     from wcgan.paper.classifier_presets import classifier_to_name
     from wcgan.report import read_runs, runs_to_error, write_report
-    from wcgan.runs.config import ClassifyConfig
+    from wcgan.runs.config import ClassifyConfig, change
     from wcgan.runs.folder import Run
     from wcgan.train.start_classifier import folder_to_runs
 
-    chosen = (preset, data, depth, norm, where, seeds, settings, strict)
-    own = folder if resume and not any(chosen) else None
+    settings = _plain_settings(settings, resolution, iterations, seed, device)
+    own = None
+    if resume and folder is not None and not any((preset, depth, norm, where, seeds)):
+        first = Run(folder_to_runs(folder)[0])
+        own = folder if (first.folder / "config.yaml").is_file() or not (data or settings or strict) else None
     if own is not None:
-        config = Run(folder_to_runs(own)[0]).config(ClassifyConfig)
+        config = change(first.config(ClassifyConfig), data, strict, settings)
     else:
-        config = presets.configure_classifier(preset, data, depth, norm, where, strict, settings or ())
+        config = presets.configure_classifier(preset, data, depth, norm, where, strict, settings)
     if dry_run:
         for name, value in training.dry_run_classifiers(config, seeds).items():
             say(f"{name:14} {value}")
         return
     folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if own is not None:
-        outcome = training.go_on_with_classifiers(own, stop_at, accept_config)
+        outcome = training.go_on_with_classifiers(own, stop_at, accept_config, data, strict, settings)
     else:
         outcome = training.start_classifiers(config, folder, seeds, resume, stop_at, accept_config)
     if _report_wanted("classify", outcome, config.train.iterations, folder):
@@ -148,11 +178,31 @@ def tune(
         say(f"best: {command}")
 
 
-def _report_wanted(command: str, outcome: "Outcome", planned: int, folder: Path) -> bool:
+def _plain_settings(
+    settings: list[str] | None,
+    resolution: int | None,
+    iterations: int | None,
+    seed: int | None,
+    device: str | None,
+    evaluate_every: int | None = None,
+) -> list[str]:
+    """`--set` after the plain options for single settings, each as `section.field=value`."""
+    plain = {
+        "data.resolution": resolution,
+        "train.iterations": iterations,
+        "train.seed": seed,
+        "train.device": device,
+        "train.evaluate_every": evaluate_every,
+    }
+    return [*(f"{name}={value}" for name, value in plain.items() if value is not None), *(settings or [])]
+
+
+def _report_wanted(command: str, outcome: "Outcome", planned: int, folder: Path, more: str = "") -> bool:
     """Prints how a training ended -> whether to write a report. Exits with 128 + N after signal N."""
     finished = outcome.iteration >= planned
     if outcome.first_process and not finished:
-        say(f"stopped at iteration {outcome.iteration}; continue with: wcgan {command} --resume --out {folder}")
+        again = f"wcgan {command} --resume --out {quote(str(folder))}{more}"
+        say(f"stopped at iteration {outcome.iteration}; continue with: {again}")
     if outcome.stopped_by is not None:
         raise typer.Exit(128 + outcome.stopped_by)
     if outcome.first_process and finished:

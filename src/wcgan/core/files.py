@@ -77,6 +77,11 @@ def written_whole(folder: Path) -> Iterator[Path]:
 # Names
 
 
+def cache_folder() -> Path:
+    """The folder of packs and other caches: `$WCGAN_CACHE`, or `~/.cache/wcgan`."""
+    return Path(os.environ.get("WCGAN_CACHE") or "~/.cache/wcgan").expanduser().absolute()
+
+
 def free_name(file: Path) -> Path:
     """The file itself if its name is free, else the first free one of `NAME-2`, `NAME-3` and so on."""
     names = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in count(2))

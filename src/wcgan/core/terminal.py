@@ -84,6 +84,11 @@ OnProgress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
 
+def announce(text: str) -> None:
+    """Prints a line beside the progress, to standard error."""
+    print(printable_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
 class TrainingProgress:
     """Says where a run stands."""
 
@@ -117,13 +122,25 @@ class _Bar(TrainingProgress):
         self.bar.update(self.task, completed=iteration, rate=rate)
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit that people would use.
+
+    Example:
+        >>> duration(42), duration(600), duration(180_000)
+        ('42 s', '10 min', '50.0 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 class _Lines(TrainingProgress):
     def __init__(self, total: int) -> None:
         self.total, self._figures, self._last = total, "", 0.0
         self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
-        print(printable_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+        announce(text)
 
     def show(self, values: dict[str, float]) -> None:
         self._figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
@@ -135,8 +152,8 @@ class _Lines(TrainingProgress):
             return
         self._last = now
         done, seconds = iteration - self._first[0], now - self._first[1]
-        left = f"  {seconds / done * (self.total - iteration):.0f} s left" if done else ""
-        self.say(f"{iteration}/{self.total}  {self._figures}{left}")
+        left = f"{duration(seconds / done * (self.total - iteration))} left" if done else ""
+        self.say("  ".join(part for part in (f"{iteration}/{self.total}", self._figures, left) if part))
 
 
 @contextmanager

@@ -5,7 +5,30 @@ from importlib.util import find_spec
 if any(find_spec(package) is None for package in ("numpy", "PIL", "yaml")):
     raise ImportError("wcgan.data needs NumPy, Pillow and PyYAML: pip install 'wcgan[train]'")
 
-from wcgan.data.dataset import Dataset, Status, check_present, describe, from_tensors, load, names, splits
+from wcgan.data.dataset import (
+    Dataset,
+    Glance,
+    Status,
+    check_present,
+    describe,
+    from_tensors,
+    glance,
+    load,
+    names,
+    splits,
+)
 from wcgan.data.fetch import download
 
-__all__ = ["Dataset", "Status", "check_present", "describe", "download", "from_tensors", "load", "names", "splits"]
+__all__ = [
+    "Dataset",
+    "Glance",
+    "Status",
+    "check_present",
+    "describe",
+    "download",
+    "from_tensors",
+    "glance",
+    "load",
+    "names",
+    "splits",
+]

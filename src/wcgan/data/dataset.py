@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from wcgan.core.terminal import OnProgress, printable, shown
 from wcgan.data.arrays import arrays_to_recipe, load_digits
-from wcgan.data.folder import folder_splits, folder_to_recipe
+from wcgan.data.folder import folder_splits, folder_to_glance, folder_to_recipe
 from wcgan.data.imagenet import imagenet_to_recipe
 from wcgan.data.pack import Pack, content_fingerprint, open_or_write
 from wcgan.data.sources import SOURCES, Source, data_folder
@@ -68,6 +69,26 @@ def splits(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
     if name_or_folder in SOURCES:
         return tuple(SOURCES[str(name_or_folder)].counts)
     return folder_splits(_image_folder(name_or_folder))
+
+
+class Glance(NamedTuple):
+    """What the headers of some images tell, before any is decoded."""
+
+    side: int
+    """The median of their smaller sides."""
+    alike: bool
+    """Whether all are squares of that side."""
+    classes: int
+
+
+def glance(name_or_folder: str | os.PathLike[str]) -> Glance:
+    """The size and number of classes of the training images of a dataset or folder, from at most 1,000 of them."""
+    if name_or_folder in SOURCES:
+        source = SOURCES[str(name_or_folder)]
+        return Glance(source.resolution, True, source.class_count)
+    sizes, classes = folder_to_glance(_image_folder(name_or_folder))
+    side = sorted(map(min, sizes))[len(sizes) // 2]
+    return Glance(side, set(sizes) == {(side, side)}, classes)
 
 
 def describe(folder: str | os.PathLike[str] | None = None) -> list[Status]:
@@ -151,7 +172,9 @@ def load(
         unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {printable(name)}"
         if strict:
             raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
-        _log.warning("skipped %s that cannot be read: %s", unreadable, listed)
+        _warn_once(
+            f"skipped {unreadable} that cannot be read: {listed}", os.path.abspath(name_or_folder), pack.fingerprint
+        )
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
 
 
@@ -196,6 +219,12 @@ def from_tensors(images: Tensor, labels: Tensor | None = None, classes: Sequence
     pixels = hashlib.sha256(images.numpy().data)
     fingerprint = content_fingerprint(pixels, label_bytes, tuple(images.shape), names)
     return Dataset(images, labels, names, "tensors", "train", fingerprint)
+
+
+@cache
+def _warn_once(text: str, source: str, fingerprint: str) -> None:
+    """Training and its evaluation load the same images: they are warned about once."""
+    _log.warning("%s", text)
 
 
 def _load_named(

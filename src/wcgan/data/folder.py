@@ -24,6 +24,20 @@ def folder_splits(folder: Path) -> tuple[str, ...]:
     return tuple(split for split, names in _SPLIT_FOLDERS.items() if any((folder / name).is_dir() for name in names))
 
 
+def folder_to_glance(folder: Path, most: int = 1000) -> tuple[list[tuple[int, int]], int]:
+    """Height and width of at most so many images, spread over all, and the number of classes; unreadable ones skipped.
+
+    Raises:
+        ValueError: if it has no images, or none of these can be read.
+    """
+    folder = _split_folder(folder, "train")
+    files, _, classes = list_classes(folder)
+    seen = _read_shapes(folder, files[:: -(-len(files) // most)])
+    if not seen:
+        raise ValueError(f"no image in {folder} can be read, of {len(files)}; the first is {files[0]}")
+    return [(shape.height, shape.width) for _, shape in seen], len(classes)
+
+
 def folder_to_recipe(
     folder: Path, split: str, resolution: int | None, channels: int | None, progress: OnProgress | None = None
 ) -> Recipe:
@@ -152,7 +166,7 @@ def _common_shape(folder: Path, files: Sequence[str], resolution: int | None, pr
                 sizes = [f"{s.width}x{s.height} ({name})" for name, s in (first, (file, shape))]
                 raise ValueError(
                     f"images in {folder} have several sizes, {' and '.join(sizes)}; "
-                    "give a resolution, to which each is cropped and resized"
+                    "give a resolution (--resolution SIZE), to which each is cropped and resized"
                 )
             grey = grey and shape.grey
         done += _PROBE_CHUNK

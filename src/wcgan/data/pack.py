@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wcgan.core.files import locked, sync_folder
+from wcgan.core.files import cache_folder, locked, sync_folder
 from wcgan.core.reading import parse_json, read_bytes
 from wcgan.core.terminal import OnProgress
 
@@ -123,11 +123,6 @@ class _Contents:
     skipped: tuple[str, ...]
     image_crcs: tuple[int, ...]
     label_crcs: tuple[int, ...]
-
-
-def cache_folder() -> Path:
-    """The folder of packs and other caches: `$WCGAN_CACHE`, or `~/.cache/wcgan`."""
-    return Path(os.environ.get("WCGAN_CACHE") or "~/.cache/wcgan").expanduser().absolute()
 
 
 def content_fingerprint(

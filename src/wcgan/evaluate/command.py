@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
 
 from wcgan import data
@@ -14,17 +16,26 @@ from wcgan.core.device import find_device
 from wcgan.core.processes import Rank, join_processes
 from wcgan.core.terminal import OnProgress
 from wcgan.evaluate.features import Features
-from wcgan.evaluate.image_sets import classifier_for, load_image_set, name_to_parts
-from wcgan.evaluate.inception import load_inception
+from wcgan.evaluate.image_sets import (
+    classifier_for,
+    load_image_set,
+    load_real_images,
+    load_training_images,
+    name_to_parts,
+)
+from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.precision_recall import NEIGHBOURS
-from wcgan.evaluate.protocol import METRICS, Plan, Protocol, find_protocol, protocol_to_plan
+from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
-from wcgan.runs.checkpoint import Checkpoint, check_config, find_checkpoint, read_checkpoint
+from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint
+from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import shipped, shipped_generators
 from wcgan.runs.sampler import Sampler, load_generator
 
 FEATURES = ("inception", "classifier")
+Evaluator = Callable[[Sampler], dict[str, Any]]
+"""A generator -> its scores."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class EvaluationConfig:
     reference: str | None = None
     """The real images: `name:split`, or a folder. None for the data of the run."""
     protocol: str | None = None
-    """A name in `PROTOCOLS`; None for paper-10k with a run and all with a folder."""
+    """A name in `PROTOCOLS`; None for the one that fits the number of real images."""
     metrics: tuple[str, ...] | None = None
     """Some of is, fid, kid and pr (precision and recall); None for all that are possible."""
     features: tuple[str, ...] = ("inception",)
@@ -53,6 +64,8 @@ class EvaluationConfig:
     """For a folder: the side to which its images and the real images are resized."""
     channels: int | None = None
     """For a folder: 1 to convert both sets to grey, 3 to colour."""
+    strict: bool = False
+    """Whether a broken image is an error instead of skipped."""
     batch: int | None = None
     """Batch size for the networks; affects only time and memory."""
     device: str = "auto"
@@ -121,21 +134,25 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
     run, found = path_to_checkpoint(path, config.checkpoint)
     own, device = run.config(), str(find_device(config.device))
     check_config(found, own, "data", "generator")
-    protocol = find_protocol(config.protocol or "paper-10k")
-    generator = own.generator
-    tested = own.data.reference_name if protocol.split == "test" else own.data.name
-    reference = load_image_set(
-        config.reference or tested,
-        protocol.split,
-        own.data.folder,
-        generator.resolution,
-        generator.channels,
-        progress,
-    )
-    name = config.reference or own.data.name
+    real = replace(own.data, strict=config.strict or own.data.strict)
+    name = name_to_parts(config.reference or real.name)[0]
+    protocol = default_protocol(name) if config.protocol is None else find_protocol(config.protocol)
+    size = (own.generator.resolution, own.generator.channels, progress)
+    if config.reference is not None:
+        reference = load_image_set(config.reference, protocol.split, real.folder, *size, real.strict)
+    else:
+        _check_data(run, own, found)
+        reference = load_real_images(real, protocol.split, *size)
+    held_out = real.held_out and config.reference is None
     networks = _inception(config, device) + _classifier(
-        config, reference, name, device, rank, own.data.folder, progress
+        config, reference, name, device, rank, real.folder, progress, held_out
     )
+    if (
+        config.protocol is None
+        and config.images is None
+        and len(reference) < (protocol.reference or len(reference) + 1)
+    ):
+        config = replace(config, images=own.train.evaluate_images)  # as during training
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), None)
     sampler = load_generator(run.folder, found.path.stem, device)
     scores = evaluate_generator(
@@ -143,10 +160,33 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
         reference,
         networks,
         plan,
-        classes=generator.classes if generator.conditional else None,
+        classes=own.generator.classes if own.generator.conditional else None,
         **_options(config, metrics, rank, progress),
     )
     return Evaluation(scores, int(found.facts["iteration"]), run, notes, rank.first)
+
+
+def default_protocol(name: str) -> Protocol:
+    """The protocol for a run unless one is asked for: the paper's for its data sets, all images for a folder."""
+    return PROTOCOLS["paper-10k" if name in data.names() else "all"]
+
+
+def _check_data(run: Run, own: Config, found: Checkpoint) -> None:
+    """Raises a ValueError if the run's images are no longer there, or were exchanged for others.
+
+    They are only looked at where the path in `config.yaml` is another than when the checkpoint was written.
+    """
+    if own.data.name not in data.names() and not Path(own.data.name).is_dir():
+        raise ValueError(
+            f"the images of {run.folder} are no longer in {own.data.name}: --data FOLDER says where they are now"
+        )
+    before = found.facts.get("config", {}).get("data", {})
+    moved = isinstance(before, dict) and before.get("name", own.data.name) != own.data.name
+    if moved and load_training_images(own.data).fingerprint != found.facts.get("data"):
+        raise CheckpointError(
+            f"the images in {own.data.name}, which config.yaml names, are not those that {found.path.name} was "
+            f"trained on: put {before['name']} back, or compare with other images by --data"
+        )
 
 
 def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
@@ -154,8 +194,8 @@ def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: O
         raise ValueError(f"what should {target} be compared with? Give --data name:split or --data FOLDER")
     protocol, device = find_protocol(config.protocol or "all"), str(find_device(config.device))
     size = (config.resolution, config.channels)
-    images = load_image_set(target, "test", None, *size, progress)
-    reference = load_image_set(config.reference, protocol.split, None, *size, progress)
+    images = load_image_set(target, "test", None, *size, progress, config.strict)
+    reference = load_image_set(config.reference, protocol.split, None, *size, progress, config.strict)
     networks = _inception(config, device)  # after the images, so that their errors are reported at once
     networks += _classifier(config, reference, config.reference, device, rank, None, progress)
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), len(images))
@@ -185,10 +225,11 @@ def _classifier(
     rank: Rank,
     folder: str | None,
     progress: OnProgress | None,
+    held_out: bool = False,
 ) -> list[Features]:
     if "classifier" not in config.features:
         return []
-    return [classifier_for(reference, name_to_parts(name)[0], device, rank, folder, progress)]
+    return [classifier_for(reference, name_to_parts(name)[0], device, rank, folder, progress, held_out)]
 
 
 def _plan(
@@ -229,3 +270,59 @@ def sampler_to_sample(sampler: Sampler) -> Any:
         return sampler.from_noise(sampler.noise(count, seed), labels, stay=True)
 
     return sample
+
+
+# During training
+
+
+def evaluator_for(config: Config, training: data.Dataset, inception_weights: Path | None = None) -> Evaluator | None:
+    """Scores against the test split, with Inception, and with a small classifier if the data has labels.
+
+    None where nothing can be scored: without a test split (unless `train.evaluate_every` asks for scores), or with
+    neither labels nor Inception's weights.
+
+    Args:
+        config: of the run.
+        training: the images it is trained on.
+        inception_weights: a file; None for the one in `WCGAN_INCEPTION_WEIGHTS`, if any.
+
+    Raises:
+        ValueError: if the config asks for scores that cannot be had.
+    """
+    settings, chosen = config.train, config.data
+    wants_inception = settings.evaluate_with == "inception" or (
+        settings.evaluate_with == "auto" and bool(inception_weights or os.environ.get(VARIABLE))
+    )
+    tested = chosen.held_out or chosen.reference is not None or "test" in data.splits(chosen.name)
+    lacks = None if tested or settings.evaluate_every else "a test split"
+    if lacks is None and not wants_inception and training.labels is None:
+        lacks = "labels"
+    if lacks is not None:
+        if settings.evaluate_with == "auto":
+            return None
+        raise ValueError(
+            f"train.evaluate_with={settings.evaluate_with} needs {lacks} and {training.name} has none: use auto"
+        )
+    device = str(find_device(settings.device))
+    reference = load_real_images(chosen, "test", config.generator.resolution, config.generator.channels)
+    plan = protocol_to_plan(default_protocol(chosen.name), len(reference), images=settings.evaluate_images)
+    networks: list[Features] = [load_inception(inception_weights, device)] if wants_inception else []
+
+    def evaluate(sampler: Sampler) -> dict[str, Any]:
+        rank = Rank(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Rank()
+        if training.labels is not None and len(networks) == int(wants_inception):  # once a run
+            held_out = chosen.held_out
+            networks.append(classifier_for(reference, chosen.name, device, rank, chosen.folder, held_out=held_out))
+        metrics = ("is", "fid") if any(network.classes is not None for network in networks) else ("fid",)
+        return evaluate_generator(
+            sampler_to_sample(sampler),
+            reference,
+            networks,
+            plan,
+            classes=config.generator.classes if config.generator.conditional else None,
+            seed=settings.seed,
+            metrics=metrics,
+            rank=rank,
+        )
+
+    return evaluate

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import typing
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,6 +19,7 @@ from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
 from wcgan.evaluate.small_classifier import Classifier
 from wcgan.evaluate.train_small_classifier import load_small_classifier
+from wcgan.runs.config import DataConfig
 
 _SPLITS = ("train", "test", "unlabeled")
 CHUNK = 256
@@ -57,16 +60,77 @@ def load_image_set(
     resolution: int | None = None,
     channels: int | None = None,
     progress: OnProgress | None = None,
+    strict: bool = False,
 ) -> data.Dataset:
-    """Load a set to score or compare with: `name:split`, or `name` with the given split; unreadable files are errors.
+    """Load a set to score or compare with: `name:split`, or `name` with the given split.
 
-    A folder without splits is loaded whole, whatever the split.
+    A folder without splits is loaded whole, whatever the split. Unreadable images are skipped, or errors if `strict`.
     """
     name, written = name_to_parts(name)
     chosen = written or reference_split(name, split)
     if written is None and name not in data.names() and Path(name).is_dir() and chosen not in data.splits(name):
         chosen = "train"
-    return data.load(name, chosen, folder, resolution=resolution, channels=channels, strict=True, progress=progress)
+    return data.load(name, chosen, folder, resolution=resolution, channels=channels, strict=strict, progress=progress)
+
+
+# The images of a run
+
+
+HELD_OUT = 10
+"""Of a folder without a test split, every tenth image can be kept out of training."""
+
+
+def absolute_paths(chosen: DataConfig) -> DataConfig:
+    """The same images with absolute paths, so that a run does not depend on the directory it was started from."""
+
+    def absolute(path: str) -> str:
+        return os.path.abspath(Path(path).expanduser())
+
+    name = chosen.name if chosen.name in data.names() else absolute(chosen.name)
+    return replace(chosen, name=name, folder=None if chosen.folder is None else absolute(chosen.folder))
+
+
+def load_training_images(chosen: DataConfig) -> Dataset:
+    """The images that a GAN is trained on; for STL-10 the unlabeled ones, as in the paper."""
+    options = {"resolution": chosen.resolution, "strict": chosen.strict}
+    images = data.load(chosen.name, training_split(chosen.name), chosen.folder, **options)  # type: ignore[arg-type]
+    return hold_out(images)[0] if chosen.held_out else images
+
+
+def load_real_images(
+    chosen: DataConfig,
+    split: str,
+    resolution: int | None = None,
+    channels: int | None = None,
+    progress: OnProgress | None = None,
+) -> Dataset:
+    """The real images that a run is scored against; the test split is the held-out images where there are any."""
+    name = chosen.reference_name if split == "test" else chosen.name
+    size = resolution or chosen.resolution
+    images = load_image_set(name, split, chosen.folder, size, channels, progress, chosen.strict)
+    if not chosen.held_out or chosen.reference is not None:
+        return images
+    return hold_out(images)[split == "test"]
+
+
+def hold_out(images: Dataset) -> tuple[Dataset, Dataset]:
+    """Splits images into those to learn from and every tenth, to test with.
+
+    Raises:
+        ValueError: for fewer than 20 images.
+    """
+    if len(images) < 2 * HELD_OUT:
+        raise ValueError(
+            f"{images.name} has {len(images)} images and no test split, for which every tenth is kept out: "
+            f"{2 * HELD_OUT} are needed at least"
+        )
+    out = torch.arange(len(images)) % HELD_OUT == HELD_OUT - 1
+    return _part(images, ~out, "train, nine of ten"), _part(images, out, "train, every tenth")
+
+
+def _part(images: Dataset, chosen: Tensor, split: str) -> Dataset:
+    labels = None if images.labels is None else images.labels[chosen]
+    return replace(images, images=images.images[chosen], labels=labels, split=split)
 
 
 def classifier_for(
@@ -76,6 +140,7 @@ def classifier_for(
     rank: Rank,
     folder: str | None = None,
     progress: OnProgress | None = None,
+    held_out: bool = False,
 ) -> Classifier:
     """The small classifier for a set: trained on its training split, and tested on its test split if it has one.
 
@@ -88,6 +153,7 @@ def classifier_for(
         rank: this process among all.
         folder: the folder of the named datasets.
         progress: called with a description, how much is done, and how much there is.
+        held_out: whether every tenth image is kept out of its training, to test it with.
     """
     _, channels, height, width = reference.images.shape
     resolution = height if height == width else None
@@ -97,8 +163,11 @@ def classifier_for(
             return reference
         return data.load(name, split, folder, resolution=resolution, channels=channels, progress=progress)
 
-    training = load("train")
-    test = load("test") if "test" in data.splits(name) else None
+    test: Dataset | None = None
+    if held_out:
+        training, test = hold_out(data.load(name, "train", folder, resolution=resolution, channels=channels))
+    else:
+        training, test = load("train"), load("test") if "test" in data.splits(name) else None
     epochs = None if progress is None else lambda done, of: progress("epochs of the classifier", done, of)
     with rank.first_goes_ahead():
         return load_small_classifier(training, test, device=device, progress=epochs)

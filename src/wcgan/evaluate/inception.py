@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from wcgan.core.device import find_device
-from wcgan.evaluate import cached_tensors
+from wcgan.core.tensor_files import bytes_to_tensors, fingerprint
 from wcgan.evaluate.features import check_pixels, shape_to_words
 
 VARIABLE = "WCGAN_INCEPTION_WEIGHTS"
@@ -79,7 +79,7 @@ def load_inception(weights: Path | None = None, device: torch.device | str | Non
     network = empty_network(("2048", "logits_unbiased") if complete else ("2048",))
     _check(state, network.state_dict(), "the weights that were downloaded" if file is None else str(file))
     network.load_state_dict(state)
-    return Inception(network, cached_tensors.fingerprint(state), complete, place)
+    return Inception(network, fingerprint(state), complete, place)
 
 
 def fidelity_version() -> str:
@@ -121,7 +121,7 @@ def _read(file: Path) -> dict[str, Tensor]:
         raise ValueError(f"there are no Inception weights in {file}: {_WAYS_OUT}")
     try:
         if file.suffix == ".safetensors":
-            return cached_tensors.read_tensors(file)
+            return bytes_to_tensors(file.read_bytes())
         state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError):
         state = None

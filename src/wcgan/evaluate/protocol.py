@@ -110,8 +110,8 @@ def protocol_to_plan(
     plan = Plan(name, real, count, sets, scored)
     if reference < max(2, real):
         raise ValueError(
-            f"the protocol {protocol.name!r} needs {max(2, real):,} real images and there are {reference:,}: give "
-            "another --data, or --images N to use those that exist, which will be part of the protocol's name"
+            f"the protocol {protocol.name!r} needs {max(2, real):,} real images and there are {reference:,}: name "
+            "others with --data, leave out --protocol for one that fits, or give --images N to use those that exist"
         )
     needed = max(2, plan.images(metrics))
     if generated is not None and generated < needed:

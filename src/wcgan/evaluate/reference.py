@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from wcgan.core.processes import Rank
+from wcgan.core.tensor_files import load_cached, save_cached
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
-from wcgan.evaluate import cached_tensors
 from wcgan.evaluate.features import Features
 from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor
 from wcgan.evaluate.image_sets import StoredImages, batches
@@ -65,7 +65,7 @@ def load_reference(
     needs = {"fid": {"fid"}, "kid": KEEPING}  # features are stored under KID, whichever metric needs them
     wanted = [metric for metric, users in needs.items() if users & set(metrics)]
     names = {metric: _name(dataset, count, features, metric) for metric in wanted}
-    stored = {metric: cached_tensors.load("statistics", name, cache) for metric, name in names.items()}
+    stored = {metric: load_cached("statistics", name, cache) for metric, name in names.items()}
     missing = [metric for metric in wanted if rank.any(stored[metric] is None)]
     tensors = {metric: found[0] for metric, found in stored.items() if found is not None}
     if missing:
@@ -73,7 +73,7 @@ def load_reference(
         if rank.first:
             facts = {"dataset": dataset.name, "split": dataset.split, "images": count, "network": features.fingerprint}
             for metric in missing:
-                cached_tensors.save("statistics", names[metric], tensors[metric], facts, cache)
+                save_cached("statistics", names[metric], tensors[metric], facts, cache)
     placed = {m: {key: value.to(features.device) for key, value in group.items()} for m, group in tensors.items()}
     fid, kid = placed.get("fid"), placed.get("kid")
     return Reference(

@@ -226,4 +226,5 @@ def _versions(networks: Sequence[Features]) -> dict[str, str]:
 def _device_to_words(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.processor() or platform.machine()} CPU, {torch.get_num_threads()} threads"
+    count = torch.get_num_threads()
+    return f"{platform.processor() or platform.machine()} CPU, {count} thread{'s' if count > 1 else ''}"

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from wcgan.core.device import find_device
+from wcgan.core.tensor_files import fingerprint, load_cached, save_cached
 from wcgan.data import Dataset
-from wcgan.evaluate import cached_tensors
 from wcgan.evaluate.small_classifier import (
     Classifier,
     ClassifierFacts,
@@ -57,10 +57,10 @@ def load_small_classifier(
     place = find_device("auto" if device is None else str(device))
     _check(training, test)
     name = _name(training, test, settings)
-    stored = cached_tensors.load("classifiers", name, cache)
+    stored = load_cached("classifiers", name, cache)
     if stored is None:
         classifier = train_small_classifier(training, test, settings, device=place, progress=progress)
-        cached_tensors.save("classifiers", name, classifier.network.state_dict(), asdict(classifier.facts), cache)
+        save_cached("classifiers", name, classifier.network.state_dict(), asdict(classifier.facts), cache)
         return classifier
     weights, record = stored
     record |= {"shape": tuple(record["shape"]), "classes": tuple(record["classes"]), "settings": settings}
@@ -105,7 +105,7 @@ def train_small_classifier(
         classes=tuple(training.classes),
         tested_on=tested_on,
         accuracy=accuracy,
-        weights=cached_tensors.fingerprint(network.state_dict()),
+        weights=fingerprint(network.state_dict()),
         settings=settings,
     )
     return Classifier(network, facts, place)

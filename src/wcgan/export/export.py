@@ -18,7 +18,6 @@ from wcgan.core.terminal import OnProgress
 from wcgan.export.programs import Servable, make_servable, write_compiled, write_onnx, write_program
 from wcgan.nets import Generator
 from wcgan.runs.checkpoint import write_checkpoint
-from wcgan.runs.config import DataConfig
 from wcgan.runs.folder import Run, new_run
 from wcgan.runs.pretrained import CONFIG, ORIGIN, WEIGHTS, read_exported
 from wcgan.runs.sampler import Sampler, load_generator
@@ -164,10 +163,7 @@ def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str =
         licence: of the weights, for `origin.json`; empty where it is not known.
     """
     sampler, old = load_generator(run, checkpoint, "cpu"), Run(run)
-    config = old.config()
-    # A data set's name may be a path, which says more about a machine than about the images.
-    data = DataConfig(name=Path(config.data.name).name, resolution=config.data.resolution)
-    new = new_run(folder, dataclasses.replace(config, data=data))
+    new = new_run(folder, old.config().without_paths())
     tensors = {f"generator.{key}": _halved(value) for key, value in sampler.network.state_dict().items()}
     iteration = sampler.iteration or 0
     facts = {

@@ -109,7 +109,7 @@ _CITATION = """@inproceedings{siarohin2019whitening,
 
 def run_to_card(run: Run, sampler: Sampler) -> str:
     """The model card in Markdown: samples, usage, scores with their protocol, config, citation and licence."""
-    config = run.config()
+    config = run.config().without_paths()
     made = sampler.config
     sections = {
         "Use": _fenced("python", _use(sampler)),

@@ -1,18 +1,27 @@
 """Presets: a named config for every row of the paper's tables, and for the embedded digits."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from wcgan.core.config import override
+from wcgan.core.processes import is_first_process
+from wcgan.core.terminal import announce
+from wcgan.data import glance, names
+from wcgan.evaluate.image_sets import training_split
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
 from wcgan.paper.classifier_presets import CLASSIFIERS, classifier_to_name, dataset_to_classifier
 from wcgan.paper.printed import ARCHITECTURES
-from wcgan.paper.recipe import BEST
+from wcgan.paper.recipe import BEST, MANY_CLASSES, best_folder
 from wcgan.paper.tables import ALIASES, TABLES, canonical_name
-from wcgan.runs.config import ClassifyConfig, Config, DataConfig, TrainConfig
+from wcgan.runs.config import ClassifyConfig, Config, DataConfig, TrainConfig, change, read_config
+from wcgan.runs.folder import Run
+from wcgan.runs.pretrained import find_source
 
 DEFAULT = "digits/cWC"
 
@@ -60,6 +69,59 @@ def digits(normalization: str) -> Config:
         ),
     )
     return as_the_authors(config)
+
+
+def folder(resolution: int = 32, classes: int | None = 2) -> Config:
+    """Anyone's pictures: the paper's spectrally normalised ResNets, as wide and deep as the resolution asks for.
+
+    Args:
+        resolution: side of the images.
+        classes: with two or more the networks are conditional; more than 30 share a dictionary of colorings.
+    """
+    from wcgan.train.start import blocks_for
+
+    base, doublings = blocks_for(resolution)
+    sides = [base * 2 ** (block + 1) for block in range(doublings)]  # of the images after each block
+    head, normalization = "plain", "WC"
+    if classes is not None and classes > 1:
+        head, normalization = "projection", "cWC" if classes <= MANY_CLASSES else "cWC_sa"
+    else:
+        classes = None
+    config = Config(
+        DataConfig(name="folder"),
+        GeneratorConfig(
+            base=base,
+            widths=tuple(128 if side < 64 else 64 if side < 128 else 32 for side in sides),
+            normalization=normalization,
+            classes=classes,
+        ),
+        DiscriminatorConfig(
+            widths=(128,) * (doublings + 1) if resolution < 64 else (64, 128, *(256,) * (doublings - 1)),
+            downsample=max(1, doublings - 1),
+            head=head,
+            classes=classes,
+            resolution=resolution,
+        ),
+        TrainConfig(
+            iterations=20_000,
+            critic_steps=2,
+            generator_batch=64,
+            ema=0.999,
+            sample_every=250,
+            checkpoint_every=250,
+            evaluate_images=2_000,
+        ),
+    )
+    return as_the_authors(config)
+
+
+SIDES = (32, 64, 128)
+BY_DATA: dict[str, Callable[[int, int | None], Config]] = {
+    "folder": folder,
+    "folder/best": best_folder,
+    "folder/best BN": partial(best_folder, whitened=False),
+}
+"""Presets for anyone's pictures, given their resolution and number of classes."""
 
 
 # How the paper trains each framework, which is part of a row's name.
@@ -167,16 +229,48 @@ PRESETS: dict[str, Callable[[], Config]] = {
     **{f"digits/{name}": (lambda name=name: digits(name)) for name in VARIANTS},  # type: ignore[misc]
     **{name: (lambda name=name: row_to_config(name)) for name in map(canonical_name, _ROWS)},  # type: ignore[misc]
     **BEST,
+    **BY_DATA,  # type: ignore[dict-item]
     "digits/WzcaC-decomposition": lambda: through_decomposition(digits("WzcaC")),
     "cifar10/WzcaC-decomposition": lambda: through_decomposition(row_to_config("cifar10/WzcaC")),
 }
 
 
 def configure(name: str, data: str | None = None, strict: bool = False, settings: Sequence[str] = ()) -> Config:
-    """A preset's config, with other data and with single fields changed by `section.field=value`."""
+    """A preset's config, with other data and with single fields changed by `section.field=value`.
+
+    A preset in `BY_DATA` looks at the pictures for their resolution and classes.
+    """
     config = preset(name)
-    chosen = replace(config.data, name=data or config.data.name, strict=strict or config.data.strict)
-    return override(replace(config, data=chosen), settings)
+    if name in BY_DATA:
+        chosen = change(config, data, strict, [each for each in settings if each.startswith("data.")]).data
+        if chosen.name == config.data.name:
+            raise ValueError(f"the preset {name} is for your own pictures: name their folder with --data")
+        resolution, classes = pictures_to_size(chosen)
+        config = replace(BY_DATA[name](resolution, classes), preset=name)
+        config = replace(config, data=replace(config.data, resolution=resolution))
+    return change(config, data, strict, settings)
+
+
+def pictures_to_size(chosen: DataConfig) -> tuple[int, int | None]:
+    """The resolution to train at, unless the config names one, and the number of classes or None.
+
+    It is that of the pictures if the networks can have it, else the largest of `SIDES` that half of them reach.
+    """
+    from wcgan.train.start import blocks_for
+
+    seen = glance(chosen.name)
+    classes = seen.classes if training_split(chosen.name) == "train" and seen.classes > 1 else None
+    if chosen.resolution is not None:
+        return chosen.resolution, classes
+    side = max((each for each in SIDES if each <= seen.side), default=SIDES[0])
+    with suppress(ValueError):
+        blocks_for(seen.side)
+        side = seen.side if seen.alike and seen.side <= SIDES[-1] else side
+    if is_first_process() and (side, True) != (seen.side, seen.alike):
+        announce(
+            f"training at {side}x{side}: each picture is cropped to a square and resized; --resolution sets a size"
+        )
+    return side, classes
 
 
 def preset(name: str) -> Config:
@@ -224,12 +318,56 @@ def configure_classifier(
     config = dataset_to_classifier(dataset or "digits", depth) if preset is None else classifier_preset(preset)
     chosen: dict[str, Any] = {"depth": depth, "normalization": norm, "where": where}
     network = replace(config.classifier, **{name: value for name, value in chosen.items() if value is not None})
-    data = replace(config.data, name=dataset or config.data.name, strict=strict or config.data.strict)
-    config = replace(config, data=data, classifier=network)
+    config = change(replace(config, classifier=network), dataset, strict)
     name = classifier_to_name(config)
     if preset is None and name in CLASSIFIERS and CLASSIFIERS[name]() == config:
         config = replace(config, preset=name)  # the same settings as a row of a table
     return override(config, settings)
+
+
+def find_config(
+    name: str | None = None,
+    file: Path | None = None,
+    origin: str | None = None,
+    data: str | None = None,
+    strict: bool = False,
+    settings: Sequence[str] = (),
+) -> Config:
+    """The config of a new run: of a preset, a file, or the run it takes its weights from, with some parts changed.
+
+    Args:
+        name: a preset; None for `folder` if there is `data`, else for the embedded digits.
+        file: a `config.yaml`, in place of a preset.
+        origin: a run or a shipped generator whose networks are taken if there is neither a preset nor a file.
+        data: a data set's name, or a folder of images.
+        strict: whether a broken image is an error.
+        settings: `section.field=value`, applied last.
+    """
+    if name is not None and file is not None:
+        raise ValueError(f"give either the preset {name} or --config {file}")
+    if file is not None:
+        return change(read_config(file), data, strict, settings)
+    if name is None and origin is not None:
+        config = Run(find_source(origin)).config()
+        if data is not None:  # other pictures, at the resolution of the networks; scores are asked for anew
+            chosen = DataConfig(data, resolution=config.generator.resolution)
+            config = replace(config, data=chosen, train=replace(config.train, evaluate_every=0))
+        return change(config, data, strict, settings)
+    return configure(name or (DEFAULT if data in (None, "digits") else "folder"), data, strict, settings)
+
+
+def default_folder(name: str | None, config: Config, data: str | None) -> Path:
+    """Where a run goes unless `--out` says: after the data if that was chosen, else after the preset.
+
+    Example:
+        >>> str(default_folder("digits/cBN", preset("digits/cBN"), "photos/cats"))
+        'runs/cats-digits-cBN'
+    """
+    own = preset_to_folder(config.preset or "run")
+    if data is None and config.data.name in names():
+        return Path("runs") / own
+    after_data = Path(config.data.name if data is None else data).absolute().name
+    return Path("runs") / (after_data if name in (None, *BY_DATA) else f"{after_data}-{own}")
 
 
 def preset_to_folder(name: str) -> str:

@@ -87,6 +87,4 @@ BEST: dict[str, Callable[[], Config]] = {
     "cifar10/best cBN": lambda: best_cifar10(True, False),
     "cifar10/best unconditional": lambda: best_cifar10(False, True),
     "cifar10/best unconditional BN": lambda: best_cifar10(False, False),
-    "folder/best": best_folder,
-    "folder/best BN": lambda: best_folder(whitened=False),
 }

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from wcgan.core.config import config_to_dict
-from wcgan.core.files import NO_SPACE, remove_leftovers, write_atomically
+from wcgan.core.files import NO_SPACE, remove_leftovers
 from wcgan.core.reading import open_file, parse_json, read_bytes
-from wcgan.runs.folder import MOST_ITERATIONS, Run, config_differences
+from wcgan.core.tensor_files import bytes_to_tensors, tensors_to_bytes, write_pair
+from wcgan.runs.config import CHANGEABLE
+from wcgan.runs.folder import MOST_ITERATIONS, Run, config_differences, differences_to_text
 
 MOST_FACTS = 1 << 24  # bytes of the JSON file
 _NUMBER = re.compile(r"[0-9]+")
@@ -48,19 +48,11 @@ class Checkpoint:
 
 def write_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Path:
     """Writes both files; the facts are values for JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
-    path = folder / f"{name}.safetensors"
-    _write(path, content)
+    content, path = tensors_to_bytes(tensors), folder / f"{name}.safetensors"
     facts = {**facts, "bytes": len(content)}
     facts["sha256"] = _digest(content, facts)
-    _write(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
-    return path
-
-
-def _write(path: Path, content: bytes) -> None:
     try:
-        write_atomically(path, content)
+        write_pair(path, content, facts)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise CheckpointError(
@@ -68,6 +60,7 @@ def _write(path: Path, content: bytes) -> None:
                 f"the checkpoint before it is intact"
             ) from error
         raise
+    return path
 
 
 def _digest(content: bytes, facts: dict[str, Any]) -> str:
@@ -130,9 +123,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if _NUMBER.fullmatch(facts_file.stem) and int(facts_file.stem) != facts["iteration"]:
         raise CheckpointError(f"{facts_file.name}: its iteration is not the number in its name")
     try:
-        return Checkpoint(tensors_file, load(content), facts)
-    except (SafetensorError, ValueError, RuntimeError, KeyError, OverflowError) as error:
-        raise CheckpointError(f"{tensors_file.name} does not hold tensors: {' '.join(str(error).split())}") from None
+        return Checkpoint(tensors_file, bytes_to_tensors(content), facts)
+    except ValueError as error:
+        raise CheckpointError(f"{tensors_file.name} does not hold tensors: {error}") from None
 
 
 def _unreadable(file: Path, error: OSError) -> CheckpointError:
@@ -218,6 +211,8 @@ def iteration_of(found: Checkpoint | None) -> int:
 def check_config(found: Checkpoint, config: Any, *sections: str, advice: str = "put these settings back") -> None:
     """Raises a CheckpointError, which says what differs, for a config that is not the checkpoint's own.
 
+    What a run may change when it is resumed may differ.
+
     Args:
         found: the checkpoint; one that was written before checkpoints knew their config fits any.
         config: as it was read from `config.yaml`.
@@ -225,11 +220,12 @@ def check_config(found: Checkpoint, config: Any, *sections: str, advice: str = "
         advice: how the sentence ends.
     """
     own, theirs = config_to_dict(config), found.facts.get("config", {})
-    differences = config_differences({name: own[name] for name in sections or own}, theirs)
+    found_here = config_differences({name: own[name] for name in sections or own}, theirs)
+    differences = {name: values for name, values in found_here.items() if name not in CHANGEABLE}
     if differences:
         raise CheckpointError(
             f"config.yaml in {found.path.parent.parent} is not the config that {found.path.name} was trained with "
-            f"({'; '.join(differences)}): {advice}"
+            f"({differences_to_text(differences)}): {advice}"
         )
 
 

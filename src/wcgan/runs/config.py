@@ -1,11 +1,12 @@
 """The configs of runs, of a GAN and of a classifier: everything that decides one, written beside its results."""
 
 import dataclasses
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from wcgan.core.config import AnyConfig, config_from_dict, config_to_yaml
+from wcgan.core.config import AnyConfig, config_from_dict, config_to_yaml, override
 from wcgan.core.files import write_atomically
 from wcgan.core.reading import read_yaml
 from wcgan.nets import ClassifierConfig, DiscriminatorConfig, GeneratorConfig
@@ -29,6 +30,8 @@ class DataConfig:
     """Whether half of the real images are mirrored; for GANs, since a classifier has `train.flip`."""
     reference: str | None = None
     """The split that scores are taken against; None for the authors', which is test for most data sets."""
+    held_out: bool = False
+    """Whether every tenth image is kept out of training, to score against: for a folder without a test split."""
 
     @property
     def reference_name(self) -> str:
@@ -145,6 +148,8 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     preset: str | None = None
     """Name of the preset it began as."""
+    origin: str | None = None
+    """Run or shipped generator whose weights it started with; None for random weights."""
 
     def __post_init__(self) -> None:
         check_train(self.train)
@@ -160,6 +165,11 @@ class Config:
             )
         if self.conditional and None not in (d.classes, g.classes) and d.classes != g.classes:
             raise ValueError(f"generator.classes is {g.classes}, discriminator.classes {d.classes}; they must agree")
+
+    def without_paths(self) -> "Config":
+        """A copy to publish: paths say more about a machine than about the images."""
+        data = DataConfig(name=Path(self.data.name).name, resolution=self.data.resolution)
+        return replace(self, data=data, origin=None if self.origin is None else Path(self.origin).name)
 
     @property
     def conditional(self) -> bool:
@@ -273,6 +283,27 @@ class ClassifyConfig:
     def __post_init__(self) -> None:
         if self.data.flip:
             raise ValueError("data.flip is for GANs: set train.flip for a classifier")
+
+
+# Changes
+
+
+CHANGEABLE = frozenset(
+    [f"data.{name}" for name in ("name", "folder", "strict", "reference")]  # the images are checked instead
+    + [f"train.{name}" for name in ("iterations", "schedule_end")]
+    + [f"train.{name}_every" for name in ("log", "checkpoint", "sample", "evaluate", "conditioning")]
+    + [f"train.{name}" for name in ("keep_checkpoints", "evaluate_images", "evaluate_with")]
+    + [f"train.{name}" for name in ("device", "precision", "compile", "channels_last", "cuda_graph")]
+)
+"""What a run may change when it is resumed: where its images are, its length, what it writes and what it runs on."""
+
+
+def change(config: AnyConfig, data: str | None = None, strict: bool = False, settings: Sequence[str] = ()) -> AnyConfig:
+    """A copy of a run's config with other data, and with single fields changed by `section.field=value`."""
+    any_config: Any = config
+    chosen = any_config.data
+    chosen = replace(chosen, name=data or chosen.name, strict=strict or chosen.strict)
+    return override(replace(any_config, data=chosen), settings)
 
 
 # Files

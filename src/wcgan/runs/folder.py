@@ -9,9 +9,8 @@ import os
 import re
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
@@ -201,25 +200,44 @@ def resumed_run(folder: Path, config: Any = None, kind: type = Config) -> tuple[
     """A run to resume, and its own config; a `config` that differs from it is refused."""
     run = Run(folder)
     own: Any = run.config(kind)
-    if config is not None and replace(config, preset=own.preset) != own:  # a preset may have two names
-        differences = config_differences(config_to_dict(own), config_to_dict(config))
-        raise ValueError(
-            f"{folder} was begun with another config ({'; '.join(differences)}): "
-            f"resume without a preset and --set, or begin a new run with another --out"
-        )
+    if config is not None:
+        refuse_changes(run, own, config)
     return run, own
 
 
-def config_differences(own: dict[str, Any], other: dict[str, Any], path: str = "") -> list[str]:
-    """The fields of two configs, as plain values, that differ; a field that one of them lacks is left out."""
-    found = []
-    for key in (key for key in own if key in other):
+def refuse_changes(run: Run, own: Any, wanted: Any, changeable: Collection[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """What differs between a run's own config and the one it is to go on with: field -> old and new value.
+
+    Raises:
+        ValueError: that names the differences outside `changeable`.
+    """
+    found = config_differences(config_to_dict(own), config_to_dict(wanted))
+    if fixed := {name: values for name, values in found.items() if name not in changeable}:
+        can = "may change its length, how often it writes and what it runs on" if changeable else "keeps its config"
+        raise ValueError(
+            f"{run.folder} was begun with another config ({differences_to_text(fixed)}): a resumed run {can}; "
+            f"for the rest, begin a new run with another --out (--from {run.folder} starts it with these weights)"
+        )
+    return found
+
+
+def config_differences(own: dict[str, Any], other: dict[str, Any], path: str = "") -> dict[str, tuple[Any, Any]]:
+    """The fields of two configs, as plain values, that differ, with both values.
+
+    A field that one of them lacks is left out, and so is the preset's name: a preset may have two.
+    """
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in (key for key in own if key in other and (path or key != "preset")):
         mine, theirs = own[key], other[key]
         if isinstance(mine, dict) and isinstance(theirs, dict) and key != "options":
-            found += config_differences(mine, theirs, f"{path}{key}.")
+            found |= config_differences(mine, theirs, f"{path}{key}.")
         elif mine != theirs:
-            found.append(f"{path}{key} is {mine}, not {theirs}")
+            found[f"{path}{key}"] = mine, theirs
     return found
+
+
+def differences_to_text(differences: dict[str, tuple[Any, Any]]) -> str:
+    return "; ".join(f"{name} is {mine}, not {theirs}" for name, (mine, theirs) in differences.items())
 
 
 # Provenance

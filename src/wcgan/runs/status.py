@@ -42,7 +42,8 @@ def metrics_to_status(lines: Sequence[dict[str, Any]], planned: int | None) -> R
     last = next((line["what"] for line in reversed(lines) if line["kind"] == "event"), None)
     if last in ("diverged", "stopped"):
         return RunStatus(last)
-    if last == "finished" or (planned is not None and lines_to_iteration(lines) >= planned):
+    finished = last == "finished" if planned is None else lines_to_iteration(lines) >= planned
+    if finished:
         return RunStatus.FINISHED
     return RunStatus.UNFINISHED if lines else RunStatus.NOT_STARTED
 

@@ -144,8 +144,9 @@ class MLflowLogger(Callback):
     def on_start(self, training: Training) -> None:
         super().on_start(training)
         folder = training.run.folder
+        is_new = not (folder / "mlflow.id").exists()
         self._id = _remembered(folder / "mlflow.id", lambda: self._create(folder.name))
-        for name, value in _flat(config_to_dict(training.config)):
+        for name, value in _flat(config_to_dict(training.config)) if is_new else ():  # MLflow refuses changed ones
             self._client.log_param(self._id, name, value)
 
     def _create(self, name: str) -> str:

@@ -94,9 +94,14 @@ class Journal:
 
     def scores(self, iteration: int, scores: dict[str, Any], best: Best | None, facts: dict[str, Any]) -> None:
         """Logs an evaluation; if its score is the lowest so far, the checkpoint `best` is written, with these facts."""
-        before = [v for v in self.run.lines() if v["kind"] == "evaluation" and v["iteration"] < iteration]
+        protocol = facts_of(scores)
+        lines = [line for line in self.run.lines() if line["kind"] == "evaluation" and line["iteration"] < iteration]
+        before = [line for line in lines if facts_of(line) == protocol]  # others are not comparable
         self.run.record("evaluation", iteration, **scores)
         self._metrics(iteration, scores)
+        figures = {name: value for name, value in scores.items() if isinstance(value, float) and name != "seconds"}
+        said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        self.progress.say(f"iteration {iteration}: {said}")
         key = None if best is None else next((name for name in scores if name.startswith(best[0])), None)
         if best is not None and key is not None and all(scores[key] < v.get(key, float("inf")) for v in before):
             path = write_checkpoint(self.run.checkpoints, "best", best[1](), {**facts, key: scores[key]})
@@ -117,3 +122,10 @@ class Journal:
         numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
         for callback in self._callbacks:
             callback.on_metrics(iteration, numbers)
+
+
+def facts_of(scores: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must be equal for two evaluations to be comparable: the protocol and its real images."""
+    protocol = scores.get("protocol") or {}
+    reference = protocol.get("reference")
+    return protocol.get("name"), reference.get("fingerprint") if isinstance(reference, dict) else None

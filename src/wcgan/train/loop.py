@@ -20,6 +20,7 @@ from wcgan.core.processes import Rank, StopRequest, join_processes, stop_request
 from wcgan.core.terminal import TrainingProgress, progress_for
 from wcgan.data import Dataset
 from wcgan.runs.checkpoint import (
+    Checkpoint,
     CheckpointError,
     first_nonfinite,
     iteration_of,
@@ -139,6 +140,9 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[E
             raise ValueError(
                 f"{sizes} do not fit into the memory of {hardware.device}: lower them with --set"
             ) from error
+        if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+            why = str(error).strip().partition("\n")[0]
+            raise ValueError(f"torch.compile failed ({why}): train without it by --set train.compile=no") from error
         raise
     except OSError as error:
         if error.errno in NO_SPACE:
@@ -165,6 +169,7 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
     goal = min(settings.iterations, stop_at or settings.iterations)
     if iteration >= goal:
         return Outcome(iteration, first_process=rank.first)
+    progress.say(first_words(hardware))
     with ExitStack() as ending:
         journals = []
         for task in tasks:
@@ -220,6 +225,12 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
 # What happens around an iteration
 
 
+def first_words(hardware: Hardware) -> str:
+    """What a training runs on, and why its first iteration takes long."""
+    place = hardware.describe()["device"]
+    return f"training on {place}{'; compiling the networks first: a minute or two' if hardware.compile else ''}"
+
+
 def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tuple[int, float]:
     """Puts back the newest checkpoint that can be read -> its iteration and the seconds spent until then.
 
@@ -240,11 +251,7 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
             raise ValueError(
                 f"{task.run.folder} has no checkpoint of iteration {iteration}, which another run goes on from"
             )
-        if each is not None and each.facts.get("data") != task.dataset.fingerprint:
-            raise ValueError(
-                f"the images of {task.dataset.name} are not those that {task.run.folder} was trained on: "
-                f"bring those back, or begin a new run with another --out"
-            )
+        check_images(each, task.dataset, task.run)
     seconds = 0.0
     for each, task in zip(found, tasks, strict=True):
         if each is not None:
@@ -255,6 +262,15 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
     for task in tasks if rank.first else ():  # last: a checkpoint that does not fit must leave the metrics as they are
         task.run.forget_after(iteration)
     return iteration, seconds
+
+
+def check_images(found: Checkpoint | None, dataset: Dataset, run: Run) -> None:
+    """Raises a ValueError if the images are not those that a checkpoint was trained on."""
+    if found is not None and found.facts.get("data") != dataset.fingerprint:
+        raise ValueError(
+            f"the images of {dataset.name} are not those that {run.folder} was trained on: bring those back, name "
+            f"their folder with --data, or begin a new run with another --out"
+        )
 
 
 def stop_if_diverged(

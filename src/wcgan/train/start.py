@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
+import torch
+from torch import Tensor, nn
 
 from wcgan import data
-from wcgan.core.device import find_device, find_hardware
+from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank, is_first_process, process_count
+from wcgan.core.terminal import announce
 from wcgan.data import Dataset
-from wcgan.evaluate.command import sampler_to_sample
-from wcgan.evaluate.features import Features
-from wcgan.evaluate.image_sets import classifier_for, load_image_set, training_split
-from wcgan.evaluate.inception import VARIABLE, load_inception
-from wcgan.evaluate.protocol import PROTOCOLS, protocol_to_plan
-from wcgan.evaluate.score import evaluate_generator
+from wcgan.evaluate.command import evaluator_for, path_to_checkpoint
+from wcgan.evaluate.image_sets import absolute_paths, load_training_images
 from wcgan.nets import build_discriminator, build_generator
-from wcgan.runs.checkpoint import check_config, read_newest
-from wcgan.runs.config import Config
-from wcgan.runs.folder import Run, is_begun, new_run, resumed_run
-from wcgan.runs.sampler import Sampler
+from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest, section
+from wcgan.runs.config import CHANGEABLE, Config, DataConfig, change, write_config
+from wcgan.runs.folder import Run, is_begun, new_run, refuse_changes
+from wcgan.runs.pretrained import find_source
 from wcgan.train.batches import check_shares
 from wcgan.train.custom import Custom
-from wcgan.train.gan import PLAIN, Evaluator, train
-from wcgan.train.loop import Outcome, check_stop_at
+from wcgan.train.gan import PLAIN, Players, build_players, players_to_task, train
+from wcgan.train.loop import Outcome, check_images, check_stop_at, save
 
 
 def start(
@@ -36,68 +36,236 @@ def start(
     resume: bool = False,
     stop_at: int | None = None,
     accept_config: bool = False,
+    origin: str | Path | None = None,
+    inception_weights: Path | None = None,
     dataset: Dataset | None = None,
     custom: Custom = PLAIN,
 ) -> Outcome:
     """Trains a new run, or with `resume` the one in the folder, if there is one.
 
     Args:
-        config: of the run; with `resume` it must be the same as before.
+        config: of the run; with `resume` it may change nothing but `CHANGEABLE`.
         folder: must not exist, or be empty; with `resume` it may have a run.
         resume: whether to go on with a run that is there.
         stop_at: an iteration to end at before the last.
         accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
+        origin: a run, or the name of a shipped generator, whose weights a new run starts with.
+        inception_weights: a file; None for the one in `WCGAN_INCEPTION_WEIGHTS`, if any.
         dataset: images in memory; None for those that the config names.
         custom: your own networks, loss and callbacks.
     """
     check_stop_at(stop_at)
     find_hardware(config.train)  # a GPU that is not there is reported before anything is read or written
-    in_memory = dataset is not None
-    dataset = load_data(config) if dataset is None else dataset
-    config = fit_config(config, dataset)
-    check_shares(config, Rank(count=process_count()))
-    evaluator = None if in_memory else evaluator_for(config, dataset)
     run = Run(folder)
+    own = run.config() if resume and (folder / "config.yaml").is_file() else None
+    in_memory = dataset is not None
+    if own is not None:  # these two are decided once, when a run begins
+        held_out = config.data.held_out or own.data.held_out
+        config = replace(config, data=replace(config.data, held_out=held_out), origin=own.origin)
+        if dataset is None:
+            check_place(run, config.data.name)
+    else:
+        config = replace(config, origin=None if origin is None else origin_to_name(origin))
+        config = config if in_memory else with_held_out(config)
+    dataset = load_data(config) if dataset is None else dataset
+    if own is not None:
+        check_images(read_newest(run.checkpoints), dataset, run)
+    config = fit_config(config, dataset)
+    if not in_memory:
+        config = replace(config, data=absolute_paths(config.data))
+    check_shares(config, Rank(count=process_count()))
+    evaluator = None if in_memory else evaluator_for(config, dataset, inception_weights)
     if is_first_process():  # the others take the folder as it will be: the first may still be writing to it
         if resume and is_begun(folder):
-            run, config = resumed_run(folder, config)
-            check_checkpoint_config(run, config, accept_config)
+            continue_run(run, run.config(), config, accept_config)
+        elif origin is not None:
+            start_from(str(origin), config, dataset, folder)
         else:
-            run = new_run(folder, config)
+            new_run(folder, config)
+        if not in_memory:
+            announce_scores(config, dataset, evaluator is not None, own is None)
     return train(config, dataset, run, evaluator, stop_at, custom)
 
 
-def go_on(folder: Path, stop_at: int | None = None, accept_config: bool = False) -> Outcome:
-    """Resumes a run with its own config.
+def go_on(
+    folder: Path,
+    stop_at: int | None = None,
+    accept_config: bool = False,
+    data: str | None = None,
+    strict: bool = False,
+    settings: Sequence[str] = (),
+    inception_weights: Path | None = None,
+) -> Outcome:
+    """Resumes a run with its own config, and with the changes that a run may make.
 
     Args:
         folder: of the run.
         stop_at: an iteration to end at before the last.
         accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
+        data: where the run's images are now; None for where they were.
+        strict: whether a broken image is an error from now on.
+        settings: `section.field=value`.
+        inception_weights: as for `start`.
     """
-    run, config = resumed_run(folder)
-    check_checkpoint_config(run, config, accept_config)
-    dataset = load_data(config)
-    return train(config, dataset, run, evaluator_for(config, dataset), stop_at)
+    config = change(Run(folder).config(), data, strict, settings)
+    return start(config, folder, True, stop_at, accept_config, inception_weights=inception_weights)
 
 
-def check_checkpoint_config(run: Run, config: Any, accept: bool) -> None:
-    """Raises a CheckpointError if `config.yaml` is not the config that the newest checkpoint was trained with."""
-    found = None if accept else read_newest(run.checkpoints)
-    if found is not None:
+# Resuming
+
+
+def continue_run(run: Run, own: Any, config: Any, accept_config: bool = False) -> None:
+    """Makes a config that of a run, and says what it changes.
+
+    Raises:
+        ValueError: for a change that a run may not make, or if another process trains it.
+        CheckpointError: if `config.yaml` was changed since the newest checkpoint, unless that is accepted.
+    """
+    changes = refuse_changes(run, own, config, CHANGEABLE)
+    found = read_newest(run.checkpoints)
+    if found is not None and not accept_config:
         advice = "put these settings back, or go on with them by --accept-config"
-        check_config(found, config, advice=advice)
+        check_config(found, own, advice=advice)
+    if not changes:
+        return
+    reached, length = iteration_of(found), config.train.iterations
+    if length < min(reached, own.train.iterations):
+        raise ValueError(f"train.iterations={length} is less than the {reached} iterations that {run.folder} has")
+    with run.owned():
+        write_config(replace(config, preset=own.preset), run.folder / "config.yaml")
+        run.event(reached, "changed", changes={name: list(values) for name, values in changes.items()})
+    said = [f"{name} is now {new} (was {old})" for name, (old, new) in changes.items()]
+    if "train.iterations" in changes and getattr(config.train, "schedule", "") == "linear":
+        said.append(f"the learning rate falls to 0 at iteration {config.train.schedule_end or length}")
+    announce(f"{run.folder}: {'; '.join(said)}")
 
 
-def load_data(config: Config) -> data.Dataset:
-    """The training images; STL-10 trains on its unlabeled ones, as in the paper."""
+def check_place(run: Run, name: str) -> None:
+    """Raises a ValueError for a folder of images that is no longer there."""
+    if name not in data.names() and not Path(name).is_dir():
+        raise ValueError(
+            f"the images of {run.folder} are no longer in {name}: --resume --data FOLDER says where they are now"
+        )
+
+
+# Fine-tuning
+
+
+def origin_to_name(origin: str | Path) -> str:
+    """A run as an absolute path, a shipped generator by its name."""
+    return os.path.abspath(origin) if Path(origin).exists() else str(origin)
+
+
+# Parameters with a row for each class: colorings of the generator, and the discriminator's embedding or class logits.
+_PER_CLASS = re.compile(
+    r"\.(class_weight|class_bias|assignment)$|\.(embedding|classifier)\.(parametrizations\.weight\.original|weight|bias)$"
+)
+_ESTIMATES = ("._u", "._v")  # of spectral normalisation, which finds them again
+
+
+def start_from(origin: str, config: Config, dataset: Dataset, folder: Path) -> None:
+    """Begins a run whose checkpoint of iteration 0 has the weights of another, and says what was not taken over."""
+    source, found = path_to_checkpoint(find_source(origin), "last")
+    players = build_players(config, torch.device("cpu"))
+    said = take_over(players, found, dataset.classes)
+    run = new_run(folder, config)
+    save(players_to_task(players, config, dataset, run), 0, 0.0)
+    announce(f"starting with the weights of {source.folder.name}, iteration {iteration_of(found)}{said}")
+
+
+def take_over(players: Players, found: Checkpoint, classes: Sequence[str]) -> str:
+    """Copies the weights of a checkpoint wherever they fit -> what is different, in words.
+
+    A class of the same name keeps its coloring and its embedding; those of other classes start as the mean.
+
+    Raises:
+        ValueError: if nothing fits the generator.
+    """
+    before = list(found.facts.get("classes", ()))
+    generator = section(found.tensors, "generator")
+    left: list[str] = []
+    for name, network in players.networks.items():
+        tensors = section(found.tensors, name) or (generator if name == "average" else {})
+        missing, taken = copy_similar(tensors, network, before, classes)
+        if not taken and name == "generator":
+            raise ValueError(f"no weight in {found.path} fits the generator: take its networks with --from alone")
+        if name != "average":
+            left += [f"{', '.join(missing)} of the {name}" if taken else f"the {name}"] if missing else []
+    said = f"; not taken over: {' and '.join(left)}" if left else ""
+    new = [name for name in classes if name not in before]
+    if players.generator.config.classes and new:
+        verb, all_new = "starts" if len(new) == 1 else "start", "all " if len(new) == len(classes) > 1 else ""
+        plural = "class" if len(new) == 1 else "classes"
+        said += f"; {all_new}{len(new)} new {plural} {verb} as the mean of the old"
+    return said
+
+
+@torch.no_grad()
+def copy_similar(
+    tensors: Mapping[str, Tensor], network: nn.Module, before: Sequence[str], classes: Sequence[str]
+) -> tuple[list[str], int]:
+    """Copies tensors of the same name and shape into a network -> its parts that lack some, and how many fitted."""
+    missing: dict[str, None] = {}
+    taken = 0
+    for key, own in network.state_dict().items():
+        theirs = tensors.get(key)
+        if theirs is not None and theirs.dim() and _PER_CLASS.search(key):
+            theirs = rows_by_class(theirs, before, classes)
+        if theirs is not None and theirs.shape == own.shape:
+            own.copy_(theirs)
+            taken += own.dim() > 1  # a bias or a counter alone is no start
+        elif not key.endswith(_ESTIMATES):
+            missing[".".join(key.split(".")[: 2 if key.startswith("blocks.") else 1])] = None
+    return list(missing), taken
+
+
+def rows_by_class(table: Tensor, before: Sequence[str], classes: Sequence[str]) -> Tensor:
+    """A table with a row for each class, for other classes: rows of the same name, or the mean.
+
+    Example:
+        >>> rows_by_class(torch.tensor([1.0, 3.0]), ["cat", "dog"], ["dog", "owl"])
+        tensor([3., 2.])
+    """
+    places = {name: place for place, name in enumerate(before) if place < len(table)}
+    rows, mean = table.float(), table.float().mean(0)
+    return torch.stack([rows[places[name]] if name in places else mean for name in classes])
+
+
+# The data
+
+
+def load_data(config: Config) -> Dataset:
+    """The training images."""
+    return load_training_images(config.data)
+
+
+def lacks_test_split(chosen: DataConfig) -> bool:
+    """Whether the data is a folder without a test split, and the config names no other to score against."""
+    return chosen.name not in data.names() and chosen.reference is None and "test" not in data.splits(chosen.name)
+
+
+def announce_scores(config: Config, dataset: Dataset, scored: bool, new: bool) -> None:
+    """Says which images a run on a folder without a test split is scored against, if that is not plain."""
+    every, held_out = config.train.evaluate_every, config.data.held_out
+    if every and not scored and config.data.name not in data.names():
+        why = f"{dataset.name} has no classes, so scores need the weights of Inception: --inception-weights FILE"
+        announce(f"training without scores: {why}")
+    elif held_out and new:
+        announce(f"every tenth image of {dataset.name} is kept out of training, to score against")
+    elif every and not held_out and lacks_test_split(config.data):
+        announce(f"no image of {dataset.name} was kept out of training: scores compare with the training images")
+
+
+def with_held_out(config: Config) -> Config:
+    """The config of a new run: images are held out if it is to be scored during training and there is no test split."""
     chosen = config.data
-    split = training_split(chosen.name)
-    return data.load(chosen.name, split, chosen.folder, resolution=chosen.resolution, strict=chosen.strict)
+    held_out = (chosen.held_out or config.train.evaluate_every > 0) and lacks_test_split(chosen)
+    return replace(config, data=replace(chosen, held_out=held_out))
 
 
 def dry_run(config: Config) -> dict[str, str]:
     """Describes what `start` would do; writes nothing."""
+    config = with_held_out(config)
     dataset = load_data(config)
     config = fit_config(config, dataset)
     hardware = find_hardware(config.train)
@@ -107,10 +275,11 @@ def dry_run(config: Config) -> dict[str, str]:
     ]
     settings = config.train
     images = settings.iterations * settings.critic_steps * settings.batch
+    held_out = "; every tenth image is kept out, to score against" if config.data.held_out else ""
     state = 4 * sum(millions) * 3  # weights and Adam's two moments, float32, in MB
     return {
         "data": f"{dataset.name}: {len(dataset)} images of {'x'.join(map(str, dataset.images.shape[1:]))}, "
-        f"{len(dataset.classes) or 'no'} classes",
+        f"{len(dataset.classes) or 'no'} classes{held_out}",
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
         "training": f"{settings.loss}, {settings.iterations} iterations of {settings.critic_steps} + 1 updates, "
@@ -118,50 +287,6 @@ def dry_run(config: Config) -> dict[str, str]:
         "disk": f"{state * settings.keep_checkpoints:.0f} MB of checkpoints",
         **hardware.describe(),
     }
-
-
-def evaluator_for(config: Config, training: data.Dataset) -> Evaluator | None:
-    """Scores against the test split, with Inception, and with a small classifier if the data has labels.
-
-    None where nothing can be scored: without a test split, or with neither labels nor Inception's weights.
-    """
-    settings, name = config.train, config.data.name
-    wants_inception = settings.evaluate_with == "inception" or (
-        settings.evaluate_with == "auto" and bool(os.environ.get(VARIABLE))
-    )
-    lacks = "a test split" if "test" not in data.splits(name) else None
-    if lacks is None and not wants_inception and training.labels is None:
-        lacks = "labels"
-    if lacks is not None:
-        if settings.evaluate_with == "auto":
-            return None
-        raise ValueError(
-            f"train.evaluate_with={settings.evaluate_with} needs {lacks} and {training.name} has none: use auto"
-        )
-    device = str(find_device(settings.device))
-    size, channels = config.generator.resolution, config.generator.channels
-    reference = load_image_set(config.data.reference_name, "test", config.data.folder, size, channels)
-    plan = protocol_to_plan(PROTOCOLS["paper-10k"], len(reference), images=settings.evaluate_images)
-    networks: list[Features] = [load_inception(device=device)] if wants_inception else []
-
-    def evaluate(sampler: Sampler) -> dict[str, Any]:
-        rank = Rank(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Rank()
-        if training.labels is not None and len(networks) == int(wants_inception):  # once a run
-            networks.append(classifier_for(reference, name, device, rank, config.data.folder))
-        metrics = ("is", "fid") if any(network.classes is not None for network in networks) else ("fid",)
-        classes = config.generator.classes if config.generator.conditional else None
-        return evaluate_generator(
-            sampler_to_sample(sampler),
-            reference,
-            networks,
-            plan,
-            classes=classes,
-            seed=settings.seed,
-            metrics=metrics,
-            rank=rank,
-        )
-
-    return evaluate
 
 
 def blocks_for(resolution: int) -> tuple[int, int]:
@@ -172,7 +297,7 @@ def blocks_for(resolution: int) -> tuple[int, int]:
             return base, doublings
     raise ValueError(
         f"images of {resolution}x{resolution} do not fit the networks, which double a grid of 4 to 7: "
-        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128 with --set data.resolution=SIZE"
+        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128 with --resolution SIZE"
     )
 
 
@@ -180,9 +305,7 @@ def fit_config(config: Config, dataset: Dataset) -> Config:
     """The config with the networks' sizes taken from the data."""
     _, channels, height, width = dataset.images.shape
     if height != width:
-        raise ValueError(
-            f"the images are {height}x{width}; square ones are needed: --set data.resolution=SIZE crops them"
-        )
+        raise ValueError(f"the images are {height}x{width}; square ones are needed: --resolution SIZE crops them")
     classes = len(dataset.classes) or None
     if config.conditional:
         if dataset.labels is None or classes is None or classes < 2:

@@ -13,14 +13,15 @@ from wcgan.core.device import find_device, find_hardware
 from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.data import Dataset
+from wcgan.evaluate.image_sets import absolute_paths, hold_out
 from wcgan.nets import ResidualClassifier, build_classifier
 from wcgan.nets.classifier import SMALLEST_SIDE, Pixels
 from wcgan.runs.checkpoint import check_config, find_checkpoint, iteration_of, read_newest, tensors_to_network
-from wcgan.runs.config import ClassifyConfig
-from wcgan.runs.folder import Run, is_begun, new_run, resumed_run
+from wcgan.runs.config import ClassifyConfig, change
+from wcgan.runs.folder import Run, is_begun, new_run
 from wcgan.train.classifier import train_classifiers
-from wcgan.train.loop import Outcome, check_stop_at
-from wcgan.train.start import check_checkpoint_config
+from wcgan.train.loop import Outcome, check_images, check_stop_at
+from wcgan.train.start import check_place, continue_run
 
 
 def start_classifiers(
@@ -49,19 +50,31 @@ def start_classifiers(
     config = fit_classifier(config, training)
     configs = [_seeded(config, seed) for seed in folders]
     if is_first_process():
-        _open_runs(folder, dict(zip(folders.values(), configs, strict=True)), resume, accept_config)
+        _open_runs(folder, dict(zip(folders.values(), configs, strict=True)), training, resume, accept_config)
     return _train_all(configs, training, test, [Run(own) for own in folders.values()], stop_at)
 
 
-def go_on_with_classifiers(folder: Path, stop_at: int | None = None, accept_config: bool = False) -> Outcome:
+def go_on_with_classifiers(
+    folder: Path,
+    stop_at: int | None = None,
+    accept_config: bool = False,
+    data: str | None = None,
+    strict: bool = False,
+    settings: Sequence[str] = (),
+) -> Outcome:
     """Resumes a run, or the seeds in a folder, with their own configs; the arguments are those of `go_on`."""
     runs = [Run(own) for own in folder_to_runs(folder)]
-    configs = [run.config(ClassifyConfig) for run in runs]
-    for run, config in zip(runs, configs, strict=True):
-        check_checkpoint_config(run, config, accept_config)
-    if len({_seeded(config, 0) for config in configs}) > 1:
+    before = [run.config(ClassifyConfig) for run in runs]
+    if len({_seeded(config, 0) for config in before}) > 1:
         raise ValueError(f"the runs in {folder} differ in more than their seed: resume each by itself")
+    configs = [change(config, data, strict, settings) for config in before]
+    check_place(runs[0], configs[0].data.name)
     training, test = load_splits(configs[0])
+    configs = [replace(config, data=absolute_paths(config.data)) for config in configs]
+    if is_first_process():
+        for run, own, config in zip(runs, before, configs, strict=True):
+            check_images(read_newest(run.checkpoints), training, run)
+            continue_run(run, own, config, accept_config)
     return _train_all(configs, training, test, runs, stop_at)
 
 
@@ -115,7 +128,9 @@ def dry_run_classifiers(config: ClassifyConfig, seeds: int | None = None) -> dic
     }
 
 
-def _open_runs(folder: Path, runs: dict[Path, ClassifyConfig], resume: bool, accept_config: bool) -> None:
+def _open_runs(
+    folder: Path, runs: dict[Path, ClassifyConfig], training: Dataset, resume: bool, accept_config: bool
+) -> None:
     """Checks the folders that are there, then makes the others; `folder` is that of the run, or of its seeds."""
     advice = "name another with --out, or go on with --resume"
     there = {own for own in runs if resume and is_begun(own)}
@@ -123,7 +138,9 @@ def _open_runs(folder: Path, runs: dict[Path, ClassifyConfig], resume: bool, acc
         require_new(folder, advice)
     for own, config in runs.items():
         if own in there:
-            check_checkpoint_config(*resumed_run(own, config, ClassifyConfig), accept_config)
+            run = Run(own)
+            check_images(read_newest(run.checkpoints), training, run)
+            continue_run(run, run.config(ClassifyConfig), config, accept_config)
         elif is_begun(own):
             require_new(own, advice)
     for own in runs.keys() - there:
@@ -152,38 +169,24 @@ def _train_all(
     return outcome
 
 
-KEPT_OUT = 10  # of a folder without a test split, every tenth image is kept out of training
-
-
 def load_splits(config: ClassifyConfig) -> tuple[Dataset, Dataset]:
     """The training and the test split; of a folder that has none, every tenth image is the test split."""
     chosen = config.data
     load = partial(data.load, chosen.name, folder=chosen.folder, resolution=chosen.resolution, strict=chosen.strict)
     training = load("train")
-    if "test" in data.splits(chosen.name):
-        test = load("test", channels=training.images.shape[1])
-        if test.classes != training.classes:
-            raise ValueError(
-                f"{chosen.name} has other classes in its test split than in its training split: give both the same "
-                f"sub-folders"
-            )
-        return training, test
-    if len(training) < 2 * KEPT_OUT:
+    if "test" not in data.splits(chosen.name):
+        return hold_out(training)
+    test = load("test", channels=training.images.shape[1])
+    if test.classes != training.classes:
         raise ValueError(
-            f"{chosen.name} has {len(training)} images and no test split, for which every tenth is kept out: "
-            f"{2 * KEPT_OUT} are needed at least"
+            f"{chosen.name} has other classes in its test split than in its training split: give both the same "
+            f"sub-folders"
         )
-    out = torch.arange(len(training)) % KEPT_OUT == KEPT_OUT - 1
-    return _part(training, ~out, "train, nine of ten"), _part(training, out, "train, every tenth")
-
-
-def _part(dataset: Dataset, chosen: torch.Tensor, split: str) -> Dataset:
-    labels = None if dataset.labels is None else dataset.labels[chosen]
-    return replace(dataset, images=dataset.images[chosen], labels=labels, split=split)
+    return training, test
 
 
 def fit_classifier(config: ClassifyConfig, training: Dataset) -> ClassifyConfig:
-    """The config with the network's sizes taken from the data.
+    """The config with the network's sizes taken from the data, and with absolute paths.
 
     Raises:
         ValueError: for images without classes, with one class only, or too small.
@@ -197,10 +200,10 @@ def fit_classifier(config: ClassifyConfig, training: Dataset) -> ClassifyConfig:
     if min(sides) < SMALLEST_SIDE:
         raise ValueError(
             f"the images of {training.name} are {sides[0]}x{sides[1]}; a classifier needs {SMALLEST_SIDE} pixels each "
-            f"way: --set data.resolution=SIZE enlarges them"
+            f"way: --resolution SIZE enlarges them"
         )
     network = replace(config.classifier, channels=channels, classes=len(training.classes))
-    return replace(config, classifier=network)
+    return replace(config, data=absolute_paths(config.data), classifier=network)
 
 
 class Predictor:
