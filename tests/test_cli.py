@@ -578,8 +578,8 @@ def test_one_word_stands_for_one_option_in_all_commands(command):
         for option in each.params:
             if option.param_type_name == "option" and option.name != "help" and not hasattr(each, "commands"):
                 annotation = get_args(inspect.signature(each.callback).parameters[option.name].annotation)[0]
-                kinds = frozenset(get_args(annotation) or [annotation]) - {type(None)}
-                words.setdefault(max(option.opts, key=len), {})[name] = kinds
+                kinds = {str if kind is Path else kind for kind in get_args(annotation) or [annotation]} - {type(None)}
+                words.setdefault(max(option.opts, key=len), {})[name] = frozenset(kinds)
     assert {word: kinds for word, kinds in words.items() if len(set(kinds.values())) > 1} == {}
     assert [names for names in ("--dataset", "--reference", "--count", "--label") if names in words] == []
 
