@@ -563,7 +563,7 @@ def test_help_lists_the_commands_in_groups(command):
         [line.split()[1] for line in panel if line.startswith("\u2502 ") and line[2].isalpha()] for panel in panels
     ]
     assert [" ".join(found) for found in names] == [
-        "train classify presets datasets",
+        "train classify tune presets datasets",
         "models sample interpolate demo export",
         "evaluate compare reproduce study",
     ]

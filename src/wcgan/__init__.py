@@ -174,13 +174,15 @@ def fit(
         raise ImportError(f"wcgan.fit needs the training packages: pip install 'wcgan[train]' ({error})") from error
     changed = [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()]
     images = None
-    if isinstance(config, str):
-        by_path = isinstance(data, str | os.PathLike)  # the preset may look at the pictures
-        config = paper.configure(config, os.fspath(data), settings=changed) if by_path else paper.preset(config)
     if isinstance(data, str | os.PathLike):
-        config = replace(config, data=replace(config.data, name=os.fspath(data)))
-    elif data is not None:
-        images, config = data, replace(config, data=replace(config.data, name=data.name))
+        name = os.fspath(data)
+        if isinstance(config, str):  # some presets look at the pictures
+            config = paper.configure(config, name, settings=changed)
+        config = replace(config, data=replace(config.data, name=name))
+    else:
+        config = paper.preset(config) if isinstance(config, str) else config
+        if data is not None:
+            images, config = data, replace(config, data=replace(config.data, name=data.name))
     config = override(config, changed)
     if out is None and config.preset is None:
         raise ValueError("name the run folder with out=: a config without a preset has no default")
