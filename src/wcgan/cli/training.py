@@ -45,7 +45,7 @@ def train(
         Path | None, typer.Option("--config", help="A config.yaml to start from, instead of a preset.")
     ] = None,
     origin: Annotated[
-        str | None, typer.Option("--from", help="Start with the weights of this run or shipped generator.")
+        Path | None, typer.Option("--from", help="Start with the weights of this run or shipped generator.")
     ] = None,
     resume: Resume = False,
     strict: Strict = False,
