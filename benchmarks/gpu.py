@@ -1,12 +1,13 @@
 """Cost of whitening on a GPU: factorisation, one layer, one training iteration, inference, whole runs.
 
-    python benchmarks/gpu.py [--parts factorisation,layers,iterations,inference,runs] [--seconds N] [--out FILE]
+    python benchmarks/gpu.py [--parts factorisation,layers,eager,iterations,...] [--seconds N] [--out FILE]
     python benchmarks/gpu.py --data FOLDER --inception-weights FILE     with FID in the last part
 
-Everything is replayed as a CUDA graph, so that the timings exclude the host; only ZCA is not, because `eigh` syncs with
-the host. Whatever is compared takes turns within one run, and the median is reported. Layers cycle through more inputs
-than fit into the cache, where the shape allows. The file is written after each measurement; an existing file is
-extended, so that parts can be measured one by one. No measurement starts after `--seconds`; those skipped are listed.
+Everything is replayed as a CUDA graph, so that the timings exclude the host, with two exceptions: ZCA, because `eigh`
+syncs with the host, and the part `eager`, which times layers and torchvision's ResNet-50 as a user's own loop calls
+them, host included. Whatever is compared takes turns within one run, and the median is reported. Layers cycle through
+more inputs than fit into the cache, where the shape allows. The file is written after each measurement; an existing file
+is extended, so that parts can be measured one by one. No measurement starts after `--seconds`; those skipped are listed.
 `--device cpu --quick` runs the same code on tiny sizes, to test the script: ignore its timings.
 """
 
@@ -23,11 +24,18 @@ import torch
 
 import wcgan
 from _gpu.bench import QUICK, Bench, Sizes
-from _gpu.parts import measure_factorisation, measure_inference, measure_iterations, measure_layers, measure_runs
+from _gpu.parts import (
+    measure_eager,
+    measure_factorisation,
+    measure_inference,
+    measure_iterations,
+    measure_layers,
+    measure_runs,
+)
 from _gpu.table import print_table
 from wcgan.runs.folder import find_commit
 
-PARTS = ("factorisation", "layers", "iterations", "inference", "runs")
+PARTS = ("factorisation", "layers", "eager", "iterations", "inference", "runs")
 
 
 def parse_parts(text: str) -> tuple[str, ...]:
@@ -84,6 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     measure: dict[str, Callable[[], None]] = {
         "factorisation": partial(measure_factorisation, bench),
         "layers": partial(measure_layers, bench),
+        "eager": partial(measure_eager, bench),
         "iterations": partial(measure_iterations, bench),
         "inference": partial(measure_inference, bench),
         "runs": partial(measure_runs, bench, chosen.iterations, chosen.data, chosen.inception_weights),

@@ -20,6 +20,8 @@ class Sizes:
     batches: tuple[int, ...] = (1, 5)
     shapes: tuple[tuple[int, int, int], ...] = ((128, 256, 4), (128, 256, 16), (128, 256, 32), (64, 128, 32))
     float32_shape: tuple[int, int, int] = (128, 256, 32)
+    eager_shapes: tuple[tuple[int, int, int], ...] = ((128, 256, 16), (64, 64, 56))
+    images: tuple[int, int, int, int] | None = (64, 3, 224, 224)
     network_width: int | None = None
     calls: int = 20
     rounds: int = 15
@@ -33,7 +35,7 @@ class Sizes:
 _TINY_NETWORKS = tuple(f"{network}.widths=[4, 4, 4]" for network in ("generator", "discriminator"))
 _TINY_BATCHES = ("train.batch=4", "train.generator_batch=4", "train.critic_steps=2")
 QUICK = Sizes(
-    (4, 40), (1, 2), ((4, 8, 2), (4, 8, 4)), (4, 8, 4), 4, 2, 2, 1, 0.01, 4,
+    (4, 40), (1, 2), ((4, 8, 2), (4, 8, 4)), (4, 8, 4), ((4, 8, 2),), None, 4, 2, 2, 1, 0.01, 4,
     ("data.name=digits", "train.device=cpu", *_TINY_NETWORKS, *_TINY_BATCHES), _TINY_BATCHES,
 )  # fmt: skip
 

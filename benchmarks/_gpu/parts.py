@@ -3,7 +3,8 @@
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+import eager
 import wcgan
 from _gpu.bench import Bench
 from _gpu.peers import LAYERS, VARIANTS, Variant, kernels_to_shares, use_autodiff
@@ -117,6 +119,37 @@ def make_inputs(shape: tuple[int, int, int], dtype: torch.dtype, bench: Bench) -
 def forward_backward(layer: nn.Module, x: Tensor, cotangent: Tensor) -> object:
     out = layer(x)
     return out, torch.autograd.grad(out, (x, *layer.parameters()), cotangent)
+
+
+def measure_eager(bench: Bench) -> None:
+    """Layers as a person's own loop calls them, host included, and a ResNet-50 before and after its conversion."""
+    cases = [(shape, dtype) for shape in bench.sizes.eager_shapes for dtype in (torch.bfloat16, torch.float32)]
+    for (samples, channels, side), dtype in cases:
+        for mode in eager.MODES:
+            case = f"({samples}, {channels}, {side}) {str(dtype).removeprefix('torch.')}, {mode}"
+            if not bench.wants("eager_us", case):
+                continue
+            with bench.attempt("eager_us", case), tf32_allowed():
+                shape = (samples, channels, side, side)
+                times = eager.measure_layers(shape, mode, bench.device, dtype, bench.sizes.rounds, bench.sizes.calls)
+                bench.add("eager_us", case, value={n: round(1e6 * median(t), 1) for n, t in times.items()})
+                ratios = {n: round(ratio, 3) for n, ratio in eager.times_to_ratios(times).items()}
+                bench.add("eager_ratio", case, value=ratios)
+    if bench.sizes.images is not None and bench.wants("resnet50_ms"):
+        with bench.attempt("resnet50_ms"):
+            times = eager.measure_networks(eager.build_resnet50, bench.sizes.images, bench.device, 5, 3)
+            bench.add("resnet50_ms", value={n: round(1e3 * median(t), 2) for n, t in times.items()})
+
+
+@contextmanager
+def tf32_allowed() -> Iterator[None]:
+    """Lets PyTorch round float32 products to TF32, as most training code does."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def measure_iterations(bench: Bench) -> None:

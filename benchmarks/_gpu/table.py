@@ -16,10 +16,20 @@ BASELINES = {
     "WzcaC": "BN",
 }
 SHOWN = ("BN", "WC", "cBN", "cWC")  # printed with lower bounds and kernels; the file has all
-UNITS = {"factorisation_us": "us", "layer_us": "us", "iteration_ms": "ms", "inference_ms": "ms"}
+UNITS = {
+    "factorisation_us": "us",
+    "layer_us": "us",
+    "eager_us": "us",
+    "resnet50_ms": "ms",
+    "iteration_ms": "ms",
+    "inference_ms": "ms",
+}
+NESTED = ("factorisation_us", "layer_us", "eager_us")  # one dictionary per case
 TITLES = {
     "factorisation_us": "factorisation",
     "layer_us": "layer",
+    "eager_us": "eager",
+    "resnet50_ms": "ResNet-50",
     "iteration_ms": "iteration",
     "inference_ms": "inference",
 }
@@ -64,6 +74,8 @@ class Target:
     at_least: bool = False
 
 
+EAGER = ("(128, 256, 16) bfloat16", "(128, 256, 16) float32", "(64, 64, 56) bfloat16")
+EAGER_LIMITS = (("WC", 3), ("BN, ours", 1.5), ("cWC", 4))
 TARGETS = (
     Target("iteration_ms", "", "WC", "BN", 1.10),
     Target("iteration_ms", "", "cWC", "cBN", 1.10),
@@ -73,6 +85,8 @@ TARGETS = (
     Target("factorisation_us", "d=256, batch 1", "ours", None, 40),
     Target("layer_us", "(128, 256, 32) bfloat16", "WC", "BN", 1.3),
     Target("layer_us", "(128, 256, 4) bfloat16", "WC", "BN", 5),
+    *(Target("eager_us", f"{case}, training", name, "BN", limit) for case in EAGER for name, limit in EAGER_LIMITS),
+    *(Target("eager_us", f"{case}, evaluation", "WC", "BN", 2) for case in EAGER),
     Target("inference_ms", "", "WC", "BN", 1.00),
 )
 
@@ -88,11 +102,12 @@ def report_to_rows(report: dict[str, Any]) -> list[Row]:
     """All measured times, with their ratios to the baseline."""
     rows = []
     for part, unit in UNITS.items():
-        nested = part in ("factorisation_us", "layer_us")
-        for case, values in report.get(part, {}).items() if nested else [("", report.get(part, {}))]:
+        for case, values in report.get(part, {}).items() if part in NESTED else [("", report.get(part, {}))]:
             for name, value in values.items():
                 baseline = "library" if part == "factorisation_us" else BASELINES.get(name, "BN")
-                if part == "iteration_ms":  # computed per round, unlike a ratio of two medians
+                if part == "eager_us":  # computed per round, unlike a ratio of two medians
+                    baseline, ratio = "BN", report["eager_ratio"][case][name]
+                elif part == "iteration_ms":
                     ratio = report.get("ratio_to_bn", {}).get(name)
                 else:
                     ratio = value / values[baseline] if baseline in values else None
@@ -106,6 +121,8 @@ def target_to_line(target: Target, report: dict[str, Any]) -> str | None:
     if value is not None and target.over is not None:
         if target.part == "iteration_ms" and BASELINES[target.name] == target.over:
             value = find(report, "ratio_to_bn", "", target.name)
+        elif target.part == "eager_us":
+            value = find(report, "eager_ratio", target.case, target.name)
         else:
             under = find(report, target.part, target.case, target.over)
             value = None if under is None else value / under
