@@ -74,7 +74,7 @@ class RunSummary:
 
 
 def run_to_summary(planned: PlannedRun, scorer: Scorer) -> RunSummary:
-    """The state of a run, from the files in its folder alone."""
+    """The status of a run, from the files in its folder alone."""
     lines = Run(planned.folder).lines()
     iteration, last = lines_to_iteration(lines), planned.config.train.iterations
     status = metrics_to_status(lines, last)
