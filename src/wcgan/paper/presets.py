@@ -337,7 +337,7 @@ def configure_classifier(
 def find_config(
     name: str | None = None,
     file: Path | None = None,
-    origin: str | None = None,
+    origin: str | Path | None = None,
     data: str | None = None,
     strict: bool = False,
     settings: Sequence[str] = (),
