@@ -77,7 +77,7 @@ def test_stopped_where_it_was_told_and_resumed_every_bit_is_the_same(stop_at, tm
     assert not different(last_tensors(run), last_tensors(never_stopped(config)))
 
 
-def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path):
+def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path, never_stopped):
     config = tiny_config(
         augment=("color", "translation", "cutout"),
         consistency=10.0,
@@ -91,7 +91,7 @@ def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path)
     run = tiny_run(tmp_path / "run", config)
     train(config, tiny_data(), run, stop_at=3)
     train(config, tiny_data(), run)
-    assert not different(last_tensors(run), last_tensors(never_stopped(tmp_path, config)))
+    assert not different(last_tensors(run), last_tensors(never_stopped(config)))
 
 
 def test_told_to_stop_past_its_end_a_run_finishes(tmp_path):
