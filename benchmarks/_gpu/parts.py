@@ -1,9 +1,10 @@
-"""What is measured: each function takes a `Bench` and adds its figures to the report."""
+"""The measurements: each function takes a `Bench` and adds its results to the report."""
 
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+import eager
 import wcgan
 from _gpu.bench import Bench
 from _gpu.peers import LAYERS, VARIANTS, Variant, kernels_to_shares, use_autodiff
@@ -41,7 +43,7 @@ EPS = 1e-3
 
 
 def measure_factorisation(bench: Bench) -> None:
-    """Covariance -> whitening matrix: our kernel, and the library's factorisation and triangular solution."""
+    """Covariance -> whitening matrix: our kernel, and the library's factorisation and triangular solve."""
     for width in bench.sizes.widths:
         samples = torch.randn(max(bench.sizes.batches), width, 4 * width, device=bench.device)
         every = samples @ samples.mT / samples.shape[-1]
@@ -62,7 +64,7 @@ def measure_factorisation(bench: Bench) -> None:
 
 
 def factorise(covariance: Tensor) -> object:
-    """The kernel, where the GPU has what it needs; else what the layer does without it."""
+    """The kernel if the GPU supports it; otherwise the layer's fallback."""
     if covariance.is_cuda and cholesky.supports(covariance, RETRY_SHRINKAGE):
         return cholesky.factorise(covariance, EPS, RETRY_SHRINKAGE)
     return covariance_to_whitening(covariance, eps=EPS)
@@ -95,7 +97,7 @@ def measure_layers(bench: Bench) -> None:
 
 
 def make_inputs(shape: tuple[int, int, int], dtype: torch.dtype, bench: Bench) -> list[tuple[Tensor, Tensor]]:
-    """Batches of correlated channels and gradients of their outputs, together twice the cache or as many as calls."""
+    """Batches of correlated channels and output gradients: twice the size of the cache, or one per call."""
     samples, channels, side = shape
     random = torch.Generator(bench.device).manual_seed(0)
 
@@ -119,8 +121,39 @@ def forward_backward(layer: nn.Module, x: Tensor, cotangent: Tensor) -> object:
     return out, torch.autograd.grad(out, (x, *layer.parameters()), cotangent)
 
 
+def measure_eager(bench: Bench) -> None:
+    """Layers as a person's own loop calls them, host included, and a ResNet-50 before and after its conversion."""
+    cases = [(shape, dtype) for shape in bench.sizes.eager_shapes for dtype in (torch.bfloat16, torch.float32)]
+    for (samples, channels, side), dtype in cases:
+        for mode in eager.MODES:
+            case = f"({samples}, {channels}, {side}) {str(dtype).removeprefix('torch.')}, {mode}"
+            if not bench.wants("eager_us", case):
+                continue
+            with bench.attempt("eager_us", case), tf32_allowed():
+                shape = (samples, channels, side, side)
+                times = eager.measure_layers(shape, mode, bench.device, dtype, bench.sizes.rounds, bench.sizes.calls)
+                bench.add("eager_us", case, value={n: round(1e6 * median(t), 1) for n, t in times.items()})
+                ratios = {n: round(ratio, 3) for n, ratio in eager.times_to_ratios(times).items()}
+                bench.add("eager_ratio", case, value=ratios)
+    if bench.sizes.images is not None and bench.wants("resnet50_ms"):
+        with bench.attempt("resnet50_ms"):
+            times = eager.measure_networks(eager.build_resnet50, bench.sizes.images, bench.device, 5, 3)
+            bench.add("resnet50_ms", value={n: round(1e3 * median(t), 2) for n, t in times.items()})
+
+
+@contextmanager
+def tf32_allowed() -> Iterator[None]:
+    """Lets PyTorch round float32 products to TF32, as most training code does."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def measure_iterations(bench: Bench) -> None:
-    """A whole iteration as `wcgan train` runs it: each variant in turns with its baseline."""
+    """A whole iteration as in `wcgan train`: each variant takes turns with its baseline."""
     keep_compiled_networks()
     baselines: dict[str, Step] = {}
     for name, variant in VARIANTS.items():
@@ -146,7 +179,7 @@ def measure_iterations(bench: Bench) -> None:
 
 
 def make_iteration(variant: Variant, bench: Bench) -> Step:
-    """A step that has been compiled, recorded and run."""
+    """A step after compilation, capture and warm-up."""
     config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
     hardware = find_hardware(replace(config.train, device=bench.device))
     players = build_players(config, hardware.device, hardware.channels_last)
@@ -161,7 +194,7 @@ def make_iteration(variant: Variant, bench: Bench) -> Step:
 
 
 def iteration_timer(step: Step, bench: Bench) -> Timer:
-    """Seconds of an iteration, of as many at once as make a timing long enough, 20 at most."""
+    """Seconds per iteration, timed over enough iterations (20 at most)."""
     numbers = iter(range(10, sys.maxsize))
 
     def timing(count: int) -> float:
@@ -178,7 +211,7 @@ def iteration_timer(step: Step, bench: Bench) -> Timer:
 
 
 def profile_iteration(step: Step, iterations: int = 3) -> dict[str, float]:
-    """Milliseconds of an iteration's kernels, by what they do."""
+    """Milliseconds of an iteration's kernels, by kind."""
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for number in range(iterations):
             step(number)
@@ -188,7 +221,7 @@ def profile_iteration(step: Step, iterations: int = 3) -> dict[str, float]:
 
 
 def measure_inference(bench: Bench) -> None:
-    """Images from a folded generator in bfloat16, compiled, with every layer of its normalisation a constant map."""
+    """Images from a folded generator in bfloat16, compiled, where every normalisation layer is a constant map."""
     timers: dict[str, Timer] = {}
     dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
     for name in ("BN", "WC"):
@@ -199,7 +232,7 @@ def measure_inference(bench: Bench) -> None:
             generator = build_generator(config.generator).to(bench.device)
             noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
             with torch.no_grad():
-                generator(noise)  # statistics that are not the identity
+                generator(noise)  # so that the statistics are not the identity
                 folded = wcgan.fold(generator).to(dtype=dtype)
                 folded = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
                 if bench.device == "cuda":
@@ -210,7 +243,7 @@ def measure_inference(bench: Bench) -> None:
 
 
 def measure_runs(bench: Bench, iterations: int, folder: Path | None, weights: Path | None) -> None:
-    """Training on the kernels and on plain operators, judged with the runs that are in the file already."""
+    """Training with the kernels and with plain operators, together with the runs already in the file."""
     with bench.attempt("runs"):
         measure_curves(
             iterations,

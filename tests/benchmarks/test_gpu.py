@@ -10,7 +10,7 @@ from tests.benchmarks.scripts import load_script
 import wcgan
 from wcgan.reproduce.timed_iteration import iteration_config
 
-gpu = load_script("gpu")
+gpu, eager = load_script("gpu"), load_script("eager")
 bench, parts, peers, table, timing = (
     load_script(f"_gpu.{name}") for name in ("bench", "parts", "peers", "table", "timing")
 )
@@ -75,6 +75,18 @@ def test_all_runs_are_made_and_on_a_cpu_both_ways_are_one(report):
         assert found["within_noise"]
 
 
+def test_the_eager_part_measures_every_peer_with_its_ratio(tmp_path, capsys):
+    path = tmp_path / "gpu.json"
+    gpu.main([*QUICK, "--parts", "eager", "--out", str(path)])
+    found = json.loads(path.read_text())
+    cases = [f"(4, 8, 2) {dtype}, {mode}" for dtype in ("bfloat16", "float32") for mode in eager.MODES]
+    assert list(found["eager_us"]) == list(found["eager_ratio"]) == cases
+    assert set(found["eager_us"]["(4, 8, 2) float32, training"]) == set(eager.PEERS)
+    assert all(ratios["BN"] == 1 for ratios in found["eager_ratio"].values())
+    assert re.search(r"eager \(4, 8, 2\) float32, training +WC +[\d.]+ us +[\d.]+ BN", capsys.readouterr().out)
+    assert "skipped" not in found
+
+
 def test_parts_are_added_to_a_file_that_is_there(tmp_path, capsys, monkeypatch):
     path = tmp_path / "gpu.json"
     measured = {"iteration_ms, BN": "old", "inference_ms, WC": "old"}
@@ -113,7 +125,10 @@ def test_what_fails_is_skipped_with_its_reason_and_the_rest_is_measured(tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--parts", "layers,nets"], "takes some of factorisation, layers, iterations, inference, runs, got 'nets'"),
+        (
+            ["--parts", "layers,nets"],
+            "takes some of factorisation, layers, eager, iterations, inference, runs, got 'nets'",
+        ),
         (["--out", __file__], "is there and is not JSON: name another file, or remove it"),
     ],
 )
@@ -176,6 +191,9 @@ def test_targets_name_cases_and_peers_that_are_measured():
             assert {target.name, target.over} <= set(peers.LAYERS)
         elif target.part == "factorisation_us":
             assert target.case in widths
+        elif target.part == "eager_us":
+            assert target.case.partition(" b")[0].partition(" f")[0] in map(str, sizes.eager_shapes)
+            assert {target.name, target.over} <= set(eager.PEERS)
         else:
             assert {target.name, target.over} - {None} <= set(peers.VARIANTS)
     assert set(table.BASELINES) == set(peers.VARIANTS)

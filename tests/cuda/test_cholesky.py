@@ -128,3 +128,37 @@ def test_a_matrix_that_is_not_finite_becomes_nan_and_its_neighbours_do_not(d, va
     assert w.retry[1] == 0
     good = covariance[::2].contiguous()
     assert torch.equal(w.matrix[::2], factorise(good, "cholesky", 1e-3, 5).matrix)
+
+
+@pytest.mark.parametrize("condition", [1e4, 1e6])
+@pytest.mark.parametrize("d", [64, 256])
+def test_products_in_tf32_are_no_part_of_the_factorisation(d, condition):
+    """PyTorch's setting is for its own products: W is as exact as without it, and nothing is retried."""
+    covariance = covariance_of(8, d, condition)
+    w, plain = factorise_both(covariance, 1e-6)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        allowed = factorise(covariance, "cholesky", 1e-6, 5)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(allowed.matrix, w.matrix)
+    assert not allowed.retry.any()
+    assert_as_good(covariance, allowed, plain, 1e-6)
+
+
+@pytest.mark.parametrize("matrices", [1, 5])
+def test_a_thousand_factorisations_beside_other_work_have_the_same_bits(matrices):
+    """The blocks of a cluster wait for each other: with others on their multiprocessors, they arrive at other times."""
+    covariance = covariance_of(4, 256, 100.0, matrices)
+    first = factorise(covariance, "cholesky", 1e-3, 5).matrix
+    different = torch.zeros((), dtype=torch.int64, device=DEVICE)
+    load, beside = torch.randn(4096, 4096, device=DEVICE, dtype=torch.bfloat16), torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    for turn in range(1000):
+        if turn % 10 == 0:
+            with torch.cuda.stream(beside):
+                load @ load
+        different += (factorise(covariance, "cholesky", 1e-3, 5).matrix != first).any()
+    torch.cuda.synchronize()
+    assert different == 0

@@ -87,6 +87,54 @@ def test_inference_never_waits_for_the_gpu(name, no_synchronisation):
     no_synchronisation(lambda: layer(x, *labels))
 
 
+EAGER = {torch.float32: 1e-5, torch.bfloat16: 2**-7}  # relative errors in norm between two ways through a layer
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", EAGER)
+@pytest.mark.parametrize("name", ["WC", "cWC", "cWC_sa", "BN"])
+def test_eager_layers_equal_the_operators(name, dtype, memory_format, training, monkeypatch):
+    layer, x, labels = layer_and_inputs(name, "cuda", channels=64, samples=64)
+    layer(x, *labels)
+    layer.train(training)
+    other = copy.deepcopy(layer)
+    x = x.detach().to(dtype).contiguous(memory_format=memory_format)
+    found = step(layer, x.clone().requires_grad_(), labels)
+    for function in ("whiten_color_eagerly", "map_eagerly"):
+        monkeypatch.setattr(f"wcgan.norm._base.{function}", lambda *args: None)
+    monkeypatch.setattr("wcgan.norm._base.is_eager", lambda args: False)
+    for key, value in step(other, x.clone().requires_grad_(), labels).items():
+        error = (found[key].double() - value.double()).norm() / value.double().norm()
+        assert error <= EAGER[dtype], f"{key}: off by {error:.2g}"
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "node"), [("WC", True, "_WhitenColor"), ("cWC", True, "_WhitenColor"), ("WC", False, "_Map")]
+)
+def test_eager_code_takes_the_way_of_few_calls(name, training, node):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    assert layer.train(training)(x, *labels).grad_fn.name() == f"{node}Backward"
+
+
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_a_retried_covariance_has_the_same_gradient_by_the_operators(name, monkeypatch):
+    layer, x, labels = layer_and_inputs(name, "cuda", samples=64)
+    x = x.detach()
+    x[:, 1] = 0  # with eps 0 this covariance has no Cholesky factor
+    layer.eps = 0.0
+    other = copy.deepcopy(layer)
+    found = step(layer, x.clone().requires_grad_(), labels)
+    monkeypatch.setattr("wcgan.norm._base.whiten_color_eagerly", lambda *args: None)
+    expected = step(other, x.clone().requires_grad_(), labels)
+    assert layer.num_retried == other.num_retried == 1
+    for key, value in expected.items():
+        error = (found[key].double() - value.double()).norm() / value.double().norm()
+        assert error <= 1e-3, f"{key}: off by {error:.2g}"
+
+
 def test_label_out_of_range_gives_nan_and_then_an_error_without_waiting(no_synchronisation):
     layer, x, (labels,) = layer_and_inputs("cWC", "cuda")
     layer(x, labels)

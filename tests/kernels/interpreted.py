@@ -3,6 +3,7 @@
 The interpreter gets products of bfloat16 wrong, so float16 also takes its place: batches of it go the way of bfloat16.
 """
 
+import sys
 import types
 
 import pytest
@@ -19,7 +20,6 @@ from tests.kernels.cases import (
 )
 
 import wcgan
-from wcgan.functional import _passes, parts
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
 jacobi = pytest.importorskip("wcgan.kernels.jacobi", reason="Triton is not installed")
@@ -170,12 +170,12 @@ def test_a_kernel_that_does_not_compile_is_not_used(monkeypatch):
 
 @pytest.fixture
 def kernels_everywhere(monkeypatch):
-    for module in (_passes, parts):
-        monkeypatch.setattr(module, "kernels_for", lambda *_: batch)
+    for name in ("_eager", "_passes", "affine", "parts"):  # `wcgan.functional.affine` is the function of that name
+        monkeypatch.setattr(sys.modules[f"wcgan.functional.{name}"], "kernels_for", lambda *_: batch)
 
 
 def training_step(variant, groups):
-    """Output, gradients and statistics of a batch, and the output of the same batch as two parts, without gradients."""
+    """Output, gradients and statistics of a batch, in training and evaluation, and the output of it as two parts."""
     torch.manual_seed(1)
     classes = 3 if wcgan.VARIANTS[variant].conditional else None
     options = {"groups": groups} if groups else {}
@@ -185,13 +185,16 @@ def training_step(variant, groups):
     x = make_batch((8, 6, 9)).unflatten(2, (3, 3)).requires_grad_()
     labels = (torch.arange(8) % 3,) if classes else ()
     out = layer(x, *labels)
+    assert variant not in ("WC", "cWC", "cWC_sa") or out.grad_fn.name() == "_WhitenColorBackward"
     gradients = torch.autograd.grad(out, [x, *layer.parameters()], torch.randn(out.shape))
     with torch.no_grad(), wcgan.norm.sub_batches(layer, 2):
         halves = layer(x, *labels)
-    return [out.detach(), *gradients, halves, *layer.buffers()]
+    evaluated = layer.eval()(x, *labels, relu=True)
+    again = torch.autograd.grad(evaluated, [x, *layer.parameters()], torch.randn(out.shape))
+    return [out.detach(), *gradients, halves, evaluated.detach(), *again, *layer.buffers()]
 
 
-UNGROUPED = ("WC", "WC-diag", "std-C", "c-std-C", "cWC_sa")
+UNGROUPED = ("WC", "WC-diag", "std-C", "c-std-C", "cWC", "cWC_sa")
 
 
 @pytest.mark.parametrize(("variant", "groups"), [*((v, None) for v in UNGROUPED), ("DBN", 2), ("IterNorm", 3)])

@@ -16,11 +16,20 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from wcgan.kernels import programs  # noqa: E402
-from wcgan.kernels.batch import OPTIONS  # noqa: E402
+from wcgan.kernels.batch import cross_options, map_options  # noqa: E402
 from wcgan.kernels.jacobi import SWEEPS, jacobi_kernel  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
-TYPES = {"bfloat16": "*bf16", "float16": "*fp16"}
+TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
+SLOWER = [("float16", "tf32"), ("float32", "tf32"), ("float32", "tf32x3")]
+PRECISIONS = [("bfloat16", "tf32"), *(pytest.param(*other, marks=pytest.mark.slow) for other in SLOWER)]
+# The paper's generators: 128 or 256 channels, of 4x4 to 32x32; sub-batches have a slot each, whose length decides too.
+LAUNCHED = [(256, None), *((256, side**2) for side in (4, 8, 32))]
+OTHERS = [(d, length) for d in (16, 32, 64, 128) for length in (None, 16, 32, 64, 256) if (d, length) not in LAUNCHED]
+
+
+def element_size(name):
+    return 4 if name == "float32" else 2
 
 
 def compile_for(target, kernel, types, constants, **options):
@@ -70,10 +79,10 @@ def test_a_tile_that_goes_into_registers_too_is_found():
     assert len(races(text)) == 1
 
 
-@pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize(("name", "precision"), PRECISIONS)
+@pytest.mark.parametrize("d", [64, 128, *(pytest.param(d, marks=pytest.mark.slow) for d in (16, 32))])
 @pytest.mark.parametrize("kind", ["moments", "products", "products of classes"])
-def test_sums_of_products_race_with_nothing(kind, d, name):
+def test_sums_of_products_race_with_nothing(kind, d, name, precision):
     grouped, symmetric = kind == "products of classes", kind == "moments"
     centred = name != "bfloat16"
     types = {"z": TYPES[name], "x": TYPES[name], "products": "*fp32", "sums": "*fp32"}
@@ -81,15 +90,18 @@ def test_sums_of_products_race_with_nothing(kind, d, name):
     types |= {"order": "*i64", "bounds": "*i64"} if grouped else {}
     flags = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": not grouped}
     absent = {key: None for key in ("centre", "order", "bounds") if key not in types}
-    constants = {**flags, **absent, "PRECISION": "tf32", "D": d, "P": OPTIONS["cross"]["P"], "zd": 1, "xd": 1}
-    options = {key: OPTIONS["cross"][key] for key in ("num_warps", "num_stages")}
+    tiles = cross_options(d, element_size(name))
+    options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}
+    constants = {**flags, **absent, **tiles, "PRECISION": precision, "zd": 1, "xd": 1}
     assert not races(compile_for(HOPPER, programs.cross_kernel, types, constants, **options))
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize(("name", "precision"), PRECISIONS)
 @pytest.mark.parametrize("terms", [1, 2])
-@pytest.mark.parametrize("slotted", [False, True])
-def test_maps_race_with_nothing(slotted, terms, name):
+@pytest.mark.parametrize(
+    ("d", "length"), [*LAUNCHED, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
+)
+def test_maps_race_with_nothing(d, length, terms, name, precision):
     after = name == "bfloat16"  # the mean is subtracted after the product
     types = dict.fromkeys(("out", "x1", "m1", "x2", "m2"), TYPES[name]) | {"offset": "*fp32"}
     shifted = {"1": terms == 1, "2": True}
@@ -97,11 +109,12 @@ def test_maps_race_with_nothing(slotted, terms, name):
     flags |= {f"PULLED{n}": on and after for n, on in shifted.items()}
     types |= {f"mean{n}": "*fp32" for n in shifted if flags[f"CENTRED{n}"]}
     types |= {f"pulls{n}": "*fp32" for n in shifted if flags[f"PULLED{n}"]}
+    slotted = length is not None
     flags |= {"TERMS": terms, "RELU": True, "SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
     absent = {key: None for key in ("mean1", "mean2", "pulls1", "pulls2", "index") if key not in types}
-    sizes = {key: OPTIONS["map"][key] for key in ("N", "K", "P")}
-    constants = {**flags, **absent, **sizes, "PRECISION": "tf32", "od": 1, "ad": 1, "bd": 1}
-    options = {key: OPTIONS["map"][key] for key in ("num_warps", "num_stages")}
+    tiles = map_options(d, length, element_size(name))
+    options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}
+    constants = {**flags, **absent, **tiles, "PRECISION": precision, "od": 1, "ad": 1, "bd": 1}
     assert not races(compile_for(HOPPER, programs.map_kernel, types, constants, **options))
 
 

@@ -1,9 +1,13 @@
 """The blocks against the same blocks spelt out, one plain operation after another."""
 
+import copy
+
 import pytest
 import torch
 from tests.nets.cases import make_images, make_labels, randomize
+from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, interpolate, leaky_relu, relu
+from torch.nn.utils.parametrizations import spectral_norm
 
 import wcgan
 from wcgan.nets.blocks import (
@@ -15,6 +19,7 @@ from wcgan.nets.blocks import (
     SelfAttention,
     UpBlock,
     UpsampledConv2d,
+    prepare,
 )
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -110,6 +115,30 @@ def test_a_leaky_convolution_convolves_then_bends(down, kernel, stride):
     block, x = make(LeakyConvolution(IN, OUT, down=down, slope=0.2, spectral=False)), make_input()
     assert block.conv.kernel_size == (kernel, kernel)
     torch.testing.assert_close(block(x), leaky_relu(conv(block.conv, x, stride=stride), 0.2), **EXACT)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_spectral_normalisation_equals_pytorchs_and_shares_its_state(training):
+    torch.manual_seed(0)
+    plain = nn.Conv2d(3, 5, 2, dtype=torch.float64)
+    ours = prepare(copy.deepcopy(plain), 2, spectral=True)
+    theirs = spectral_norm(plain)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    for layer in (ours, theirs):
+        layer.train(training)
+        for _ in range(2):
+            layer(x).sin().sum().backward()
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=1e-12, atol=1e-12)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-12, atol=1e-12)
+
+
+def test_two_passes_through_spectral_normalisation_before_one_backward_pass():
+    torch.manual_seed(0)
+    layer, x = prepare(nn.Linear(3, 2), 2, spectral=True), torch.randn(4, 3)
+    (layer(x).sum() - layer(-x).sin().sum()).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
 def test_a_same_block_adds_two_normalised_convolutions_to_its_input():

@@ -6,14 +6,15 @@ results of `factorise`. `pull_back` is made of differentiable operations, so it 
 is differentiable only where `transformed()` is True.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from wcgan.functional._operators import cholesky_for, jacobi_for, register, register_gradient, transformed
-from wcgan.functional._transformable import square_root
+from wcgan.functional._operators import cholesky_for, is_eager, jacobi_for, register, register_gradient, transformed
+from wcgan.functional._primitives import square_root
 
 # A covariance that cannot be factorised is shrunk towards (trace / d) I, or I if the trace is 0, by the first of these
 # amounts that is enough. The last one leaves a multiple of the identity, which can always be factorised.
@@ -39,7 +40,7 @@ class Whitening(NamedTuple):
 
 
 class Factorisation(NamedTuple):
-    """`factorise(covariance, eps, iterations)` and its derivative `pull_back`."""
+    """`factorise(covariance, eps, iterations)`, and its derivative `pull_back` from Wbar, for Cholesky `Wbar W^T`."""
 
     factorise: Callable[[Tensor, float, int], Whitening]
     pull_back: Callable[[Tensor, Whitening, Tensor, float, int], Tensor]
@@ -59,11 +60,18 @@ def _mean_variance(covariance: Tensor) -> Tensor:
     return covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
 
 
-def _shrink_linear(matrix: Tensor, eps: float, retry: Tensor) -> Tensor:
-    """The linear part of `shrink`, which is also its own adjoint: it carries gradients back through `shrink`."""
+def _shrink_linear(matrix: Tensor, eps: float, retry: Tensor, factor: float = 1.0) -> Tensor:
+    """`factor` times the linear part of `shrink`, which is its own adjoint: it carries gradients back through it."""
+    if first_attempts_succeeded(retry):
+        return factor * (1 - eps) * matrix
     delta = retry[..., None, None]
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    return (1 - eps) * ((1 - delta) * matrix + delta * _mean_variance(matrix) * eye)
+    return factor * (1 - eps) * ((1 - delta) * matrix + delta * _mean_variance(matrix) * eye)
+
+
+def first_attempts_succeeded(retry: Tensor) -> bool:
+    """Whether it is known that no covariance had to be shrunk further. On a GPU that would take a host sync."""
+    return retry.device.type == "cpu" and is_eager((retry,)) and not any(retry.tolist())
 
 
 def symmetric(matrix: Tensor) -> Tensor:
@@ -88,10 +96,15 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
     if not following and (fused := cholesky_for(covariance, RETRY_SHRINKAGE)):
         matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
         return Whitening(matrix, retry, _empty(covariance), _empty(covariance))
-    levels = _retry_levels(covariance)
+    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     if covariance.device.type == "cpu" and not following:
-        retry = levels.new_zeros(covariance.shape[0])
         lower, failed = torch.linalg.cholesky_ex(shrink(covariance, eps))
+        retry = covariance.new_zeros(covariance.shape[0])
+        # Anything infinite leaves something infinite on the diagonal; NaN makes the factorisation fail.
+        if not any(failed.tolist()) and math.isfinite(lower.diagonal(dim1=-2, dim2=-1).sum()):
+            matrix = torch.linalg.solve_triangular(lower, eye, upper=False, left=False).contiguous()
+            return Whitening(matrix, retry, _empty(matrix), _empty(matrix))
+        levels = _retry_levels(covariance)
         for level in levels[1:]:
             if not failed.any():
                 break
@@ -101,6 +114,7 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
     else:
         # All attempts at once, then the first that succeeded: checking after each attempt would be a host sync, and
         # is impossible under vmap.
+        levels = _retry_levels(covariance)
         attempts = shrink(covariance.unsqueeze(1), eps, levels.expand(covariance.shape[0], -1))  # (g, attempts, p, p)
         lowers, failed = torch.linalg.cholesky_ex(attempts)
         succeeded, first = (failed == 0).max(1)  # max returns the first of equals
@@ -108,17 +122,15 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         lower = torch.take_along_dim(lowers, first.view(-1, 1, 1, 1), 1).squeeze(1)
     succeeded = succeeded & lower.isfinite().flatten(1).all(1)
     retry = torch.where(succeeded, retry, 0)
-    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
     matrix = inverse.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)
     return Whitening(matrix.contiguous(), retry, _empty(matrix), _empty(matrix))
 
 
-def _pull_back_cholesky(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
-    # Appendix B, for Sigma = L L^T:  Sbar = -1/2 W^T (P o (Wbar W^T) + its transpose) W
-    inner = grad @ w.matrix.mT
-    lower = inner.tril(-1) + torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1)) / 2  # P o inner
-    return _shrink_linear(-w.matrix.mT @ symmetric(lower) @ w.matrix, eps, w.retry)
+def _pull_back_cholesky(covariance: Tensor, w: Whitening, inner: Tensor, eps: float, iterations: int) -> Tensor:
+    # Appendix B, for Sigma = L L^T:  Sbar = -1/2 W^T (P o inner + its transpose) W  with  inner = Wbar W^T
+    both = inner.tril() + inner.tril(-1).mT
+    return _shrink_linear(w.matrix.mT @ both @ w.matrix, eps, w.retry, -0.5)
 
 
 # ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T. Two names, which differ in the gradient only.

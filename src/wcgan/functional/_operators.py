@@ -4,7 +4,7 @@ A registered operator is opaque to `torch.compile` and `torch.export`: its loops
 no graph break, and its fake function gives the compiler the shapes. Under `vmap` it runs once per element.
 
 Operators support neither forward-mode derivatives (PyTorch would silently take them as zero) nor gradients inside
-`torch.func`. In both cases `transformed()` is True, and callers use the plain operations of `_transformable` instead.
+`torch.func`. In both cases `transformed()` is True, and callers use the plain operations of `_primitives` instead.
 """
 
 import functools
@@ -17,25 +17,70 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 # Registration
 
+_GRADIENTS: dict[str, type[torch.autograd.Function]] = {}
+
 
 def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: registers a pure function as the operator `wcgan::name`, which autocast does not affect."""
+    """Decorator: makes a pure function the operator `wcgan::name`, which autocast does not affect.
 
-    def decorate(function: Callable[..., Any]) -> Any:
-        operator = torch.library.custom_op(f"wcgan::{name}", _without_autocast(function), mutates_args=())
+    The dispatcher takes longer than a small batch. In eager code, where nobody looks at operators, the function is
+    called directly, with its derivative as an autograd function.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = _without_autocast(function)
+        operator = torch.library.custom_op(f"wcgan::{name}", function, mutates_args=())
         operator.register_fake(fake)
         operator.register_vmap(_one_by_one(operator))
-        return operator
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            if not is_eager(args):
+                return operator(*args)
+            if name in _GRADIENTS and torch.is_grad_enabled() and any(map(_requires_grad, args)):
+                return _GRADIENTS[name].apply(*args)
+            return function(*args)
+
+        call.operator, call.name = operator, name  # type: ignore[attr-defined]
+        return call
 
     return decorate
 
 
-def register_gradient(operator: Any, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
+def register_gradient(call: Any, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
     """Sets an operator's derivative, which may itself be differentiated."""
-    operator.register_autograd(_without_autocast(backward), setup_context=setup_context)
+    backward, function = _without_autocast(backward), call.__wrapped__
+    call.operator.register_autograd(backward, setup_context=setup_context)
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        output = function(*args)
+        setup_context(ctx, args, output)
+        return output
+
+    name = call.name
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    _GRADIENTS[name] = type(f"wcgan_{name}", (torch.autograd.Function,), members)
+
+
+def is_eager(args: tuple[Any, ...]) -> bool:
+    """Whether a call runs here and now: on plain tensors, not compiled, traced, transformed or watched by a mode."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+        return False
+    return not transformed() and all(map(_is_plain, args))
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (Tensor, Parameter):
+        return not (value.is_meta or torch._C._functorch.is_legacy_batchedtensor(value))  # of is_grads_batched=True
+    return not isinstance(value, Tensor)
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,17 +100,24 @@ def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Turns off an enclosing autocast, which would compute statistics and products in half precision."""
+    return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()
+
+
+def is_autocast(device: torch.device) -> bool:
+    """Whether autocast is on for this device."""
     kind = device.type  # common devices are compared by name: older compilers cannot trace is_autocast_available
     known = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)
-    return torch.autocast(kind, enabled=False) if known and torch.is_autocast_enabled(kind) else nullcontext()
+    return known and torch.is_autocast_enabled(kind)
 
 
 def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any) -> Any:
         device = next((a.device for a in args if isinstance(a, Tensor)), torch.device("cpu"))
-        with without_autocast(device):
-            return function(*args, **kwargs)
+        if not is_autocast(device):
+            return function(*args)
+        with torch.autocast(device.type, enabled=False):
+            return function(*args)
 
     return call
 

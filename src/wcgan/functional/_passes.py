@@ -19,6 +19,9 @@ from wcgan.functional._operators import kernels_for
 
 # Elements of a block: small enough for a CPU's cache, large enough to fill a GPU.
 BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**22}
+NARROW = 64  # positions of a sample
+
+Term = tuple[Tensor, Tensor, Tensor | None]
 
 
 def as_positions(x: Tensor) -> Tensor:
@@ -26,9 +29,14 @@ def as_positions(x: Tensor) -> Tensor:
     return x.unsqueeze(2) if x.dim() == 2 else x.flatten(2)
 
 
+def is_flat(x: Tensor) -> bool:
+    """Whether `as_positions` is a view."""
+    return x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+
+
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The type of statistics and products: float32, or float64 for a float64 batch."""
-    return torch.promote_types(x.dtype, torch.float32)
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
@@ -44,17 +52,22 @@ def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
     if kernels := kernels_for(x):
         mean, scatter = kernels.moments(positions, parts=1)
         return x.numel() // d, mean[0], full_to_blocks(scatter, groups)[0]
+    blocks = _blocks(positions, d)
+    if blocks == WHOLE:
+        mean = positions.mean((0, 2), dtype=compute_dtype(x))
+        features = features_of(positions, mean)
+        scatter = _product(features.view(groups, p, -1), features.view(groups, p, -1))
+        return x.numel() // d, mean, (scatter + scatter.mT).mul_(0.5)
     centre = total = torch.zeros(d, dtype=compute_dtype(x), device=x.device)
     scatter = torch.zeros(groups, p, p, dtype=centre.dtype, device=x.device)
     count = 0
-    for samples, places in _blocks(positions, d):
-        block = positions[samples, :, places]
+    for block in (_cut(positions, place) for place in blocks):
         if count == 0:
             centre = block.mean((0, 2), dtype=centre.dtype)
-        features = _features(block, centre)  # (d, n l)
+        features = features_of(block, centre)  # (d, n l)
         total = total + features.sum(1)
         grouped = features.view(groups, p, -1)
-        _add_product(scatter, grouped, grouped)
+        scatter += _product(grouped, grouped)
         count += features.shape[1]
     shift = total / max(count, 1)
     scatter = scatter - count * shift.view(groups, p, 1) * shift.view(groups, 1, p)
@@ -64,7 +77,7 @@ def moments_pass(x: Tensor, groups: int) -> tuple[int, Tensor, Tensor]:
 def map_pass(
     out: Tensor,
     offset: Tensor,
-    terms: list[tuple[Tensor, Tensor, Tensor | None]],
+    terms: list[Term],
     index: Tensor | None,
     relu: bool = False,
 ) -> None:
@@ -83,20 +96,23 @@ def map_pass(
         full = [(as_positions(x), blocks_to_full(m), None if mu is None else mu.view(1, -1)) for x, m, mu in terms]
         kernels.apply_maps(target, offset, full, index, relu)
         return
-    n_slots = max([offset.shape[0]] + [matrix.shape[0] for _, matrix, _ in terms])
-    for samples, places in _blocks(target, out.shape[1] if n_slots == 1 else out.shape[1] ** 2):
-        view = target[samples, :, places]
-        direct = view.dtype == offset.dtype
-        block = view if direct else torch.empty_like(view, dtype=offset.dtype)
-        block.copy_(_slots(offset, index, samples).unsqueeze(2))
-        for x, matrix, mean in terms:
-            part = as_positions(x)[samples, :, places]
+    shared = offset.shape[0] == 1 and all(matrix.shape[0] == 1 for _, matrix, _ in terms)
+    sources = [as_positions(x) for x, _, _ in terms]
+    for place in _blocks(target, out.shape[1] if shared else out.shape[1] ** 2):
+        block, parts = _cut(target, place), [_cut(source, place) for source in sources]
+        if shared and not diagonal and _is_narrow(block):
+            _map_features(block, offset, parts, terms, relu)
+            continue
+        direct = block.dtype == offset.dtype
+        mapped = block if direct else torch.empty_like(block, dtype=offset.dtype)
+        mapped.copy_(_slots(offset, index, place).unsqueeze(2))
+        for part, (_, matrix, mean) in zip(parts, terms, strict=True):
             centred = part.to(offset.dtype) if mean is None else part - mean.view(-1, 1)
-            _add_map(block, _slots(matrix, index, samples), centred)
+            _add_map(mapped, _slots(matrix, index, place), centred)
         if relu:
-            block.relu_()
+            mapped.relu_()
         if not direct:
-            view.copy_(block)
+            block.copy_(mapped)
     if target.data_ptr() != out.data_ptr():  # strides that no view can flatten
         out.copy_(target.view(out.shape))
 
@@ -111,32 +127,36 @@ def cross_pass(
         products, sums = kernels.cross(z3, x3, mean, slots, index)
         return full_to_blocks(products, groups), sums
     dtype = compute_dtype(x)
-    products = torch.zeros(slots, groups, p, p, dtype=dtype, device=x.device)
-    sums = torch.zeros(slots, d, dtype=dtype, device=x.device)
     shift = torch.zeros(d, dtype=dtype, device=x.device) if mean is None else mean
-    for samples, places in _blocks(z3, d if slots == 1 else d * p):
-        left, right = z3[samples, :, places], x3[samples, :, places]
-        n, _, size = left.shape
-        sample_sums = left.sum(2, dtype=dtype)
+    blocks = _blocks(z3, d if slots == 1 else d * p)
+    products = sums = None
+    if slots > 1 or not blocks:
+        products = torch.zeros(slots, groups, p, p, dtype=dtype, device=x.device)
+        sums = torch.zeros(slots, d, dtype=dtype, device=x.device)
+    for place in blocks:
+        left, right = _cut(z3, place), _cut(x3, place)
         if slots == 1 and p > 1:
-            matrix = (groups, p, n * size)
-            _add_product(products[0], _features(left, None, dtype).view(matrix), _features(right, shift).view(matrix))
-            sums[0] += sample_sums.sum(0)
+            features = features_of(left, None, dtype)
+            product = _product(features.view(groups, p, -1), features_of(right, shift).view(groups, p, -1))
+            products, sums = _plus(products, product.unsqueeze(0)), _plus(sums, features.sum(1).unsqueeze(0))
             continue
+        sample_sums = left.sum(2, dtype=dtype)
         left, right = left.to(dtype), right - shift.view(-1, 1)
         if p == 1:
-            each = (left * right).sum(2).view(n, groups, 1, 1)
+            each = (left * right).sum(2).view(-1, groups, 1, 1)
+        elif groups == 1:
+            each = torch.bmm(left, right.mT).unsqueeze(1)
         else:
             each = torch.stack([torch.bmm(*pair) for pair in _group_pairs(left, right, groups)], 1)
         if slots == 1:
-            products += each.sum(0)
-            sums += sample_sums.sum(0)
+            products, sums = _plus(products, each.sum(0, keepdim=True)), _plus(sums, sample_sums.sum(0, keepdim=True))
         elif index is None:
-            products[samples] += each
-            sums[samples] += sample_sums
+            products[place[0]] += each
+            sums[place[0]] += sample_sums
         else:
-            products.index_add_(0, index[samples], each)
-            sums.index_add_(0, index[samples], sample_sums)
+            chosen = _cut(index, place)
+            products.index_add_(0, chosen, each)
+            sums.index_add_(0, chosen, sample_sums)
     return products, sums
 
 
@@ -156,25 +176,40 @@ def blocks_to_full(blocks: Tensor) -> Tensor:
     return full.view(slots, groups * p, groups * p)
 
 
-def _blocks(positions: Tensor, per_sample: int) -> Iterator[tuple[slice, slice]]:
+Place = tuple[slice, ...]
+WHOLE: list[Place] = [(slice(None), slice(None))]
+
+
+def _blocks(positions: Tensor, per_sample: int) -> list[Place]:
     """Slices of samples and of positions that cut `(N, d, L)` into blocks: several whole samples, or a part of one."""
     n, d, size = positions.shape
     budget = BLOCK_ELEMENTS["cpu" if positions.device.type == "cpu" else "cuda"]
     step = max(1, budget // max(1, d * size, per_sample))
     run = size if step > 1 else max(1, min(size, budget // d))
-    for first in range(0, n, step):
-        for start in range(0, size, run):
-            yield slice(first, first + step), slice(start, start + run)
+    if 0 < n <= step and 0 < size <= run:
+        return WHOLE
+    return [
+        (slice(first, first + step), slice(start, start + run))
+        for first in range(0, n, step)
+        for start in range(0, size, run)
+    ]
+
+
+def _cut(values: Tensor, place: Place) -> Tensor:
+    """A block of `(N, d, L)`, or of `(N,)`."""
+    if place[0] == WHOLE[0][0]:
+        return values
+    return values[place[0]] if values.dim() == 1 else values[place[0], :, place[1]]
 
 
 def _channels_innermost(block: Tensor) -> bool:
     return block.shape[2] == 1 or block.stride(1) == 1
 
 
-def _features(block: Tensor, mean: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
+def features_of(block: Tensor, mean: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """`(n, d, l)` -> centred `(d, n l)`, stored as `(n l, d)` if the channels are innermost in memory."""
     n, d, size = block.shape
-    dtype = dtype if mean is None else mean.dtype
+    dtype = dtype or block.dtype if mean is None else mean.dtype
     if _channels_innermost(block):
         rows = torch.empty(n, size, d, dtype=dtype, device=block.device)
         target, result = rows.permute(2, 0, 1), rows.view(n * size, d).mT
@@ -189,19 +224,39 @@ def _features(block: Tensor, mean: Tensor | None, dtype: torch.dtype | None = No
     return result
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """`total (g, p, p) += left (g, p, k) right (g, p, k)^T`."""
-    if total.shape[1] == 1:
-        total += (left * right).sum(2, keepdim=True)
-    else:
-        total.baddbmm_(left, right.mT)
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """`left (g, p, k) right (g, p, k)^T`, `(g, p, p)`."""
+    if left.shape[1] == 1:
+        return (left * right).sum(2, keepdim=True)
+    return torch.bmm(left, right.mT)
 
 
-def _slots(table: Tensor, index: Tensor | None, samples: slice) -> Tensor:
+def _plus(total: Tensor | None, summand: Tensor) -> Tensor:
+    return summand if total is None else total.add_(summand)
+
+
+def _slots(table: Tensor, index: Tensor | None, place: Place) -> Tensor:
     """The rows of a per-slot table for these samples; a single shared row stays single."""
     if table.shape[0] == 1:
         return table
-    return table[samples] if index is None else table.index_select(0, index[samples])
+    return table[place[0]] if index is None else table.index_select(0, _cut(index, place))
+
+
+def _is_narrow(block: Tensor) -> bool:
+    """Whether a product for each sample is slower than one of all, with a copy before and after."""
+    return block.shape[2] < NARROW and not _channels_innermost(block)
+
+
+def _map_features(block: Tensor, offset: Tensor, parts: list[Tensor], terms: list[Term], relu: bool) -> None:
+    """A block of a map that all samples share, as products with matrices `(d, n l)`."""
+    n, d, size = block.shape
+    total = offset
+    for part, (_, matrix, mean) in zip(parts, terms, strict=True):
+        _, groups, p, _ = matrix.shape
+        features, total = features_of(part, mean, offset.dtype).view(groups, p, -1), total.view(groups, p, -1)
+        product = torch.addcmul if p == 1 else torch.baddbmm
+        total = product(total, matrix[0], features)
+    block.copy_((total.relu_() if relu else total).view(d, n, size).transpose(0, 1))
 
 
 def _add_map(block: Tensor, matrix: Tensor, centred: Tensor) -> None:

@@ -1,16 +1,19 @@
 """Affine maps with known matrices, as layers use them at inference: apply one, or compose coloring with whitening.
 
 Made of plain PyTorch operations only, so that every exporter understands them, and of `reshape` instead of `view`,
-which fails under `vmap`.
+which fails under `vmap`; `map_eagerly`, at the end, is for eager code.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, linear
 
-from wcgan.functional._operators import check_batch, without_autocast
+from wcgan.functional._operators import check_batch, is_eager, kernels_for, without_autocast
+from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
 
 
 def affine(
@@ -137,24 +140,134 @@ def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
     if p == 1:
         return (color * whitening.reshape(groups)).unsqueeze(1)
     if groups == 1:
-        return color.unsqueeze(1) @ whitening
+        return (color @ whitening[0]).unsqueeze(1)
     slots, d = color.shape[:2]
     blocks = color.reshape(slots, d, groups, p).transpose(1, 2) @ whitening  # (K, g, d, p)
     return blocks.transpose(1, 2).reshape(slots, 1, d, d)
 
 
-def compose_pull_back(color: Tensor | None, whitening: Tensor, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, the latter summed over the K slots."""
+def compose_pull_back(
+    color: Tensor | None, whitening: Tensor, grad: Tensor, through: bool = False
+) -> tuple[Tensor | None, Tensor]:
+    """Gradients of `compose`: `Cbar = Mbar W^T` and `Wbar = C^T Mbar`, the latter summed over the K slots.
+
+    If `through`, the second is `Wbar W^T = C^T Cbar`, which is what the gradient of a Cholesky factor needs.
+    """
     groups, p, _ = whitening.shape
-    if color is None:
-        return None, grad.sum(0)
-    if color.dim() == 2:
-        return (grad * whitening).sum(3).reshape(color.shape), (grad * color.reshape(-1, groups, p, 1)).sum(0)
-    grad = grad.squeeze(1)  # (K, d, d)
-    if p == 1:
-        return grad * whitening.reshape(groups), (grad * color).sum((0, 1)).reshape(groups, 1, 1)
-    rows = color.shape[0] * color.shape[1]
-    left = color.reshape(rows, groups, p).transpose(0, 1)  # (g, K d, p)
-    right = grad.reshape(rows, groups, p).transpose(0, 1)
-    grad_color = (right @ whitening.mT).transpose(0, 1).reshape(color.shape)
-    return grad_color, left.mT @ right
+    if color is not None and color.dim() == 3:
+        grad = grad.squeeze(1)  # (K, d, d)
+        if p == 1:
+            grad_color = grad * whitening.reshape(groups)
+            return grad_color, ((grad_color if through else grad) * color).sum((0, 1)).reshape(groups, 1, 1)
+        rows = color.shape[0] * color.shape[1]
+        left = color.reshape(rows, groups, p).transpose(0, 1)  # (g, K d, p)
+        right = grad.reshape(rows, groups, p).transpose(0, 1)
+        product = right @ whitening.mT
+        grad_color = product.transpose(0, 1).reshape(color.shape)
+        return grad_color, left.mT @ (product if through else right)
+    scaled = grad if color is None else grad * color.reshape(-1, groups, p, 1)
+    grad_w = scaled.sum(0)
+    diagonal = None if color is None else (grad * whitening).sum(3).reshape(color.shape)
+    return diagonal, grad_w @ whitening.mT if through else grad_w
+
+
+# The layers at inference in eager code: one autograd function with few calls. A small batch takes as long as its calls.
+
+LARGEST_ON_CPU = 2**17  # elements of a batch
+
+
+def is_small_or_on_gpu(x: Tensor) -> bool:
+    """Whether there are kernels for a batch, or on a CPU, whether it fits into the cache as it is."""
+    return x.numel() <= LARGEST_ON_CPU if x.device.type == "cpu" else kernels_for(x) is not None
+
+
+def map_eagerly(
+    x: Tensor, color: Tensor | None, shift: Tensor | None, w: Tensor, mean: Tensor, relu: bool
+) -> Tensor | None:
+    """`color w (x - mean) + shift` with constants `w (1, d, d)` and `mean (d,)`, or None: ask `affine`.
+
+    Only with a coloring `(d, d)` and a shift `(d,)` that all samples share; on a CPU, for tensors of one type.
+    """
+    if color is None or shift is None or not is_eager((x, color, shift, w, mean)):
+        return None
+    if color.dim() != 2 or shift.dim() != 1 or w.shape[0] != 1:
+        return None
+    if w.requires_grad or mean.requires_grad or not x.numel() or not is_flat(x):
+        return None
+    alike = color.dtype == shift.dtype == w.dtype == mean.dtype == compute_dtype(x)
+    if not alike or not is_small_or_on_gpu(x) or (x.device.type == "cpu" and x.dtype != w.dtype):
+        return None
+    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
+        out: Tensor = _Map.apply(x, color, shift, w[0], mean, relu)
+        return out
+    return _map(x, color, shift, w[0], mean, relu)[0]
+
+
+class _Map(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor:
+        out, mapping = _map(x, color, shift, w, mean, relu)
+        ctx.save_for_backward(x, color, shift, w, mean, mapping, out if relu else None)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, color, shift, w, mean, mapping, out = ctx.saved_tensors
+        with without_autocast(grad.device):
+            if torch.is_grad_enabled() or not is_eager((grad,)):
+                plain = lambda: affine(x, (color @ w)[None, None], shift[None], None, mean)  # noqa: E731
+                return (*derive_again(ctx, grad, plain, out is not None), None, None, None)
+            if out is not None:
+                grad = torch.where(out > 0, grad, 0)
+            grad, grad_x, grad_color, grad_shift = like(grad, x), None, None, None
+            if ctx.needs_input_grad[0]:
+                grad_x = _apply(grad, mapping.mT, torch.zeros_like(mean), None)
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+                z, positions = as_positions(grad), as_positions(x)
+                if kernels := kernels_for(x, grad):
+                    products, sums = kernels.cross(z, positions, mean, 1, None)
+                    product, grad_shift = products[0], sums[0]
+                else:
+                    features = features_of(z)
+                    product, grad_shift = torch.mm(features, features_of(positions, mean).mT), features.sum(1)
+                grad_color = torch.mm(product, w.mT)
+            return grad_x, grad_color, grad_shift, None, None, None
+
+
+def _map(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
+    mapping = torch.mm(color, w)
+    return _apply(x, mapping, shift, mean, relu), mapping
+
+
+def _apply(x: Tensor, matrix: Tensor, offset: Tensor, mean: Tensor | None, relu: bool = False) -> Tensor:
+    """`matrix (x - mean) + offset`. A new tensor: a view could not be changed in place by what follows."""
+    out = torch.empty_like(x)
+    source, target = as_positions(x), as_positions(out)
+    n, d, _ = source.shape
+    if kernels := kernels_for(x):
+        term = (source, matrix.unsqueeze(0), None if mean is None else mean.unsqueeze(0))
+        kernels.apply_maps(target, offset.unsqueeze(0), [term], None, relu)
+        return out
+    if mean is not None:
+        offset = torch.addmv(offset, matrix, mean, alpha=-1)
+    if source.stride(1) == 1 == target.stride(1):
+        rows = target.transpose(1, 2).view(-1, d)
+        torch.addmm(offset, source.transpose(1, 2).view(-1, d), matrix.mT, out=rows)
+    else:
+        torch.baddbmm(offset.view(1, d, 1), matrix.expand(n, d, d), source, out=target)
+    return out.relu_() if relu else out
+
+
+def like(grad: Tensor, x: Tensor) -> Tensor:
+    """A gradient whose positions can be viewed; expanded ones, such as that of a sum, are copied."""
+    return grad if is_flat(grad) else torch.empty_like(x).copy_(grad)
+
+
+def derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: bool) -> list[Tensor | None]:
+    """The gradients as differentiable functions of everything, from another forward pass."""
+    needed = [t for t, wanted in zip(ctx.saved_tensors[:3], ctx.needs_input_grad, strict=False) if wanted]
+    with torch.enable_grad():
+        out = forward()
+        out = out.relu() if relu else out
+    gradients = iter(torch.autograd.grad(out, needed, grad, create_graph=torch.is_grad_enabled()))
+    return [next(gradients) if wanted else None for wanted in ctx.needs_input_grad[:3]]

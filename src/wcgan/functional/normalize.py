@@ -9,10 +9,18 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from wcgan.functional import _passes, _transformable
+from wcgan.functional import _passes
 from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening
 from wcgan.functional._operators import check_batch, register, register_gradient, transformed
-from wcgan.functional._primitives import all_reduce, cross_batches, map_batch, transposed_times
+from wcgan.functional._primitives import (
+    cross_batches,
+    map_batch,
+    plain_map,
+    plain_moments,
+    reduce_moments,
+    reduce_sums,
+    transposed_times,
+)
 from wcgan.functional.affine import compose, compose_pull_back
 from wcgan.functional.whitening import check_whitening, factorise
 
@@ -153,12 +161,12 @@ def _whiten_color_transformable(
         raise NotImplementedError(
             "statistics shared between processes support neither forward-mode derivatives nor vmap: use sync=False"
         )
-    mean, covariance = _transformable.batch_moments(x, groups)
+    mean, covariance = plain_moments(x, groups)
     sigma = biased_if_standardize(covariance, whitening, x.numel() // x.shape[1])
     w = factorise(sigma, whitening, eps, iterations)
     mapping = compose(color, w.matrix)
     offset = mean.new_zeros(mapping.shape[0], x.shape[1]) if shift is None else shift
-    out = _transformable.map_batch(x, mapping, mean, offset, index)
+    out = plain_map(x, mapping, mean, offset, index)
     return out.relu() if relu else out, Statistics(mean, covariance, w.retry)
 
 
@@ -183,7 +191,8 @@ def _fake_whiten_color(
     eigen = (new(groups, p), new(groups, p, p)) if whitening in ZCA else (new(0), new(0))
     full = color is not None and color.dim() == 3
     mapping = new(slots, 1, d, d) if full else new(slots, groups, p, p)
-    return torch.empty_like(x), new(d), new(groups, p, p), new(), new(groups, p, p), new(groups), *eigen, mapping
+    count = new() if process_group else new(0)
+    return torch.empty_like(x), new(d), new(groups, p, p), count, new(groups, p, p), new(groups), *eigen, mapping
 
 
 @register("whiten_color", fake=_fake_whiten_color)
@@ -199,12 +208,12 @@ def _whiten_color(
     process_group: str,
     relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    local_count, mean, scatter = _passes.moments_pass(x, groups)
-    count = mean.new_full((), local_count)
+    positions, mean, scatter = _passes.moments_pass(x, groups)
+    count = mean.new_empty(0)  # of all ranks, if there are several
     if process_group:
-        count, mean, scatter = _reduce_moments(count, mean, scatter, process_group)
-    covariance = scatter / (count - 1)
-    sigma = biased_if_standardize(covariance, whitening, count)
+        count, mean, scatter = reduce_moments(mean.new_full((), positions), mean, scatter, process_group)
+    covariance = scatter / (_positions(x, count) - 1)
+    sigma = biased_if_standardize(covariance, whitening, _positions(x, count))
     w = FACTORISATIONS[whitening].factorise(sigma, eps, iterations)
     mapping = compose(color, w.matrix)
     out = torch.empty_like(x)
@@ -214,20 +223,9 @@ def _whiten_color(
     return out, mean, covariance, count, *w, mapping
 
 
-def _reduce_moments(count: Tensor, mean: Tensor, scatter: Tensor, process_group: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Moments of the batches of all ranks together, which may differ in size, from one all-reduce.
-
-    Sums about zero would cancel if the mean is large, so they are taken in float64, which is enough for float32 data.
-    """
-    n, mu = count.double(), mean.double()
-    groups = scatter.shape[0]
-    centre = mu.view(groups, -1, 1)
-    gram = scatter.double() + n * centre * centre.mT
-    n, total, gram = _reduce(process_group, n, n * mu, gram)
-    mu = total / n
-    centre = mu.view(groups, -1, 1)
-    gram = gram - n * centre * centre.mT
-    return n.to(count.dtype), mu.to(mean.dtype), gram.to(scatter.dtype)
+def _positions(x: Tensor, count: Tensor) -> int | Tensor:
+    """The number of positions that the statistics are of: this batch's, unless there is a `count` of all ranks."""
+    return count if count.numel() else x.numel() // x.shape[1]
 
 
 # The backward pass
@@ -254,19 +252,21 @@ def _backward(ctx, grad, grad_mean, grad_covariance, _count, grad_whitening, *_)
 
     # First pass: Mbar = Zbar (X - mu)^T of each slot, and the sums of Zbar.
     grad_map, grad_shift = cross_batches(grad, x, mean, index, *mapping.shape[:3])
-    grad_color, grad_w = compose_pull_back(color, w.matrix, grad_map)
+    grad_color, grad_w = compose_pull_back(color, w.matrix, grad_map, through=whitening == "cholesky")
     grad_x = None
     if ctx.needs_input_grad[0]:
-        grad_w = grad_w if grad_whitening is None else grad_w + grad_whitening
-        grad_mu = -transposed_times(mapping, grad_shift).sum(0)
+        count = _positions(x, count)
+        if grad_whitening is not None:
+            grad_w = grad_w + (grad_whitening @ w.matrix.mT if whitening == "cholesky" else grad_whitening)
+        grad_mu = -transposed_times(mapping, grad_shift)
         grad_mu = grad_mu if grad_mean is None else grad_mu + grad_mean
         given = [] if grad_covariance is None else [grad_covariance]
         if process_group:  # all ranks share the statistics, so their gradients add up
-            grad_mu, grad_w, *given = _reduce(process_group, grad_mu, grad_w, *given)
+            grad_mu, grad_w, *given = reduce_sums(process_group, grad_mu, grad_w, *given)
         sigma = biased_if_standardize(covariance, whitening, count)
         grad_sigma = FACTORISATIONS[whitening].pull_back(sigma, w, grad_w, eps, iterations)
         grad_sigma = sum(given, biased_if_standardize(grad_sigma, whitening, count))
-        curvature = (grad_sigma + grad_sigma.mT) / (count - 1)
+        curvature = (grad_sigma + grad_sigma.mT if given else grad_sigma) * ((1 if given else 2) / (count - 1))
         # Second pass: Xbar = M^T Zbar + 2/(m-1) Sbar (X - mu) + mubar / m.
         grad_x = _two_maps(grad, mapping.mT, index, x, curvature.unsqueeze(0), mean, grad_mu.unsqueeze(0) / count)
     return grad_x, grad_color, grad_shift if ctx.has_shift else None, *[None] * 7
@@ -291,9 +291,3 @@ def _two_maps_fused(
 
 
 register_gradient(_whiten_color, _backward, _context)
-
-
-def _reduce(process_group: str, *parts: Tensor) -> list[Tensor]:
-    """The sum of each tensor over the ranks, in one call."""
-    total = all_reduce(torch.cat([part.flatten() for part in parts]), process_group)
-    return [t.view_as(part) for t, part in zip(total.split([p.numel() for p in parts]), parts, strict=True)]

@@ -160,8 +160,8 @@ def batch_norm_parts(
 
     Args:
         x: `(N, d, ...)`, N a multiple of `parts`.
-        color: diagonal matrices `(K, d)`, or None.
-        shift: `(K, d)`, or None.
+        color: diagonal matrices `(K, d)`, or `(d,)` for one that all samples share; None for none.
+        shift: like `color`.
         index: `(N,)`, the slot of each sample; None if K is 1 (shared) or N (one per sample).
         eps: added to the variance.
         parts: number of parts.
@@ -170,15 +170,16 @@ def batch_norm_parts(
         A tensor like `x`, and the `Statistics` of each part.
     """
     d, dtype = x.shape[1], compute_dtype(x)
-    shared = color is not None and color.shape[0] == 1
-    scale, bias = (t[0].to(dtype) if shared and t is not None else None for t in (color, shift))
+    if color is not None and shift is not None and color.shape[0] == 1 and color.dim() == 2:
+        color, shift = color[0], shift[0]
+    shared = color is not None and color.dim() == 1
+    scale, bias = (t.to(dtype) if shared and t is not None else None for t in (color, shift))
     outs, statistics = [], []
-    for part in (
-        x.chunk(parts) if parts > 1 else (x,)
-    ):  # chunk needs a fixed batch size, which an exported program has not
-        mean, variance = torch.zeros(d, dtype=dtype, device=x.device), torch.zeros(d, dtype=dtype, device=x.device)
+    # chunk needs a fixed batch size, which an exported program has not
+    for part in x.chunk(parts) if parts > 1 else (x,):
+        mean, variance = torch.zeros(2, d, dtype=dtype, device=x.device).unbind()
         outs.append(batch_norm(part, mean, variance, scale, bias, training=True, momentum=1.0, eps=eps))  # fills both
-        statistics.append(Statistics(mean, variance.view(d, 1, 1), mean.new_zeros(d)))
+        statistics.append(Statistics(mean, variance.view(d, 1, 1), mean.new_zeros(1)))
     out = torch.cat(outs) if parts > 1 else outs[0]
     if color is None or shift is None or shared:
         return out, statistics

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from wcgan.functional import _transformable
 from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening, symmetric
 from wcgan.functional._operators import check_batch, register, register_gradient, transformed
-from wcgan.functional._primitives import batch_moments
+from wcgan.functional._primitives import batch_moments, plain_moments
 
 
 def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
@@ -36,7 +35,7 @@ def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
                 [4., 8.]]))
     """
     check_batch(x, groups)
-    mean, covariance = (_transformable.batch_moments if transformed() else batch_moments)(x, groups)
+    mean, covariance = (plain_moments if transformed() else batch_moments)(x, groups)
     return mean, covariance if groups > 1 else covariance[0]
 
 
@@ -139,7 +138,9 @@ def _factorise_backward(ctx, grad, *_):
         return None, None, None, None
     covariance, *saved = ctx.saved_tensors
     whitening, eps, iterations = ctx.options
-    return FACTORISATIONS[whitening].pull_back(covariance, Whitening(*saved), grad, eps, iterations), None, None, None
+    w = Whitening(*saved)
+    grad = grad @ w.matrix.mT if whitening == "cholesky" else grad
+    return FACTORISATIONS[whitening].pull_back(covariance, w, grad, eps, iterations), None, None, None
 
 
 register_gradient(_factorise, _factorise_backward, _factorise_context)

@@ -18,7 +18,7 @@ import torch
 import triton
 from torch import Tensor
 
-from wcgan.kernels import programs
+from wcgan.kernels import capability, programs
 
 Result = TypeVar("Result")
 
@@ -44,7 +44,7 @@ def _on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
 def supports(x: Tensor) -> bool:
     """Whether the kernels support this batch `(N, d, ...)`: at most 1024 channels, on a GPU with bfloat16 units."""
     known = x.dtype in (torch.bfloat16, torch.float16, torch.float32)
-    return known and x.shape[1] <= 1024 and torch.cuda.get_device_capability(x.device) >= (8, 0)
+    return known and x.shape[1] <= 1024 and capability(x.device) >= (8, 0)
 
 
 @_on_its_device
@@ -98,11 +98,7 @@ def _cross(
 ) -> tuple[Tensor, Tensor]:
     """Partial sums `(splits, slots, d, d)` and `(splits, slots, d)`."""
     d, length = x.shape[1:]
-    options = dict(OPTIONS["cross"])
-    if d < options["D"]:
-        options |= {"D": max(16, triton.next_power_of_2(d)), "num_warps": 4}
-    if x.element_size() == 4:
-        options |= {"P": 32}
+    options = cross_options(d, x.element_size())
     side = triton.cdiv(d, options["D"])
     tiles = side * (side + 1) // 2 if symmetric else side * side
     expected = count // slots if order is not None else count  # rows of a slot
@@ -117,6 +113,14 @@ def _cross(
     )
     # fmt: on
     return products, sums
+
+
+def cross_options(d: int, element_size: int) -> dict[str, int]:
+    """Tiles of `cross_kernel` for d channels."""
+    options = dict(OPTIONS["cross"])
+    if d < options["D"]:
+        options |= {"D": max(16, triton.next_power_of_2(d)), "num_warps": 4}
+    return options | {"P": 32} if element_size == 4 else options
 
 
 Term = tuple[Tensor, Tensor, Tensor | None]
@@ -141,15 +145,7 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
     slots = max(offset.shape[0], m1.shape[0], m2.shape[0])
     flat = all(_flat(t) for t in (out, x1, x2))
     slotted = slots > 1 or parts > 1
-    options = dict(OPTIONS["map"])
-    if out.element_size() == 4:
-        options |= {"P": 64, "N": 128, "K": 32}
-    options["N"] = min(options["N"], max(16, triton.next_power_of_2(d)))
-    options["K"] = min(options["K"], options["N"])
-    if slotted:
-        options["P"] = min(options["P"], max(16, triton.next_power_of_2(length)))
-    if options["P"] * options["N"] < 128 * 128:
-        options["num_warps"] = 4
+    options = map_options(d, length if slotted else None, out.element_size())
     rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(n * length, options["P"])
     # fmt: off
     programs.map_kernel[rows, triton.cdiv(d, options["N"])](
@@ -161,6 +157,20 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
         FLAT=flat and not slotted, PRECISION=_precision(out), **options,
     )
     # fmt: on
+
+
+def map_options(d: int, length: int | None, element_size: int) -> dict[str, int]:
+    """Tiles of `map_kernel` for d channels, and if the samples have slots, for their length."""
+    options = dict(OPTIONS["map"])
+    if element_size == 4:
+        options |= {"P": 64, "N": 128, "K": 32}
+    options["N"] = min(options["N"], max(16, triton.next_power_of_2(d)))
+    options["K"] = min(options["K"], options["N"])
+    if length is not None:
+        options["P"] = min(options["P"], max(16, triton.next_power_of_2(length)))
+    if options["P"] * options["N"] < 128 * 128:
+        options["num_warps"] = 4
+    return options
 
 
 def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -185,7 +195,12 @@ def _flat(x: Tensor) -> bool:
 
 def _programs(x: Tensor) -> int:
     """The number of programs that fill the GPU once, one per multiprocessor."""
-    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 8
+    return _multiprocessors(x.device) if x.is_cuda else 8
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _precision(x: Tensor) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from wcgan.kernels import capability
 from wcgan.kernels.nvrtc import compile_kernel
 
 LARGEST = 512
@@ -21,7 +22,7 @@ def supports(covariance: Tensor, levels: tuple[float, ...]) -> bool:
         covariance.dtype == torch.float32
         and covariance.shape[-1] <= LARGEST
         and torch.version.cuda is not None
-        and torch.cuda.get_device_capability(covariance.device) >= (9, 0)
+        and capability(covariance.device) >= (9, 0)
         and _launcher(covariance, levels) is not None
     )
 

@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.errors import TritonError
 
+from wcgan.kernels import capability
+
 LARGEST = 32
 SWEEPS = 12  # at most; a matrix of 32 rows takes about 7
 # Relative to the sum of squares: what may be left off the diagonal, and entries too small to rotate away.
@@ -64,7 +66,7 @@ def jacobi_kernel(a, values, vectors, p, P: tl.constexpr, SWEEPS: tl.constexpr):
 def supports(matrix: Tensor) -> bool:
     """Whether the kernel supports these matrices `(g, p, p)`: float32, at most 32 rows, on a GPU where it `works`."""
     known = matrix.dtype == torch.float32 and matrix.shape[-1] <= LARGEST
-    return known and torch.cuda.get_device_capability(matrix.device) >= (8, 0) and works(matrix.device)
+    return known and capability(matrix.device) >= (8, 0) and works(matrix.device)
 
 
 @functools.cache

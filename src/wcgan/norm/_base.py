@@ -3,16 +3,21 @@
 Running statistics themselves are in `_running`; the colorings are in `unconditional` and `conditional`.
 """
 
+import math
 from typing import Any, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
+from torch.nn.functional import batch_norm
 
+from wcgan.functional._eager import as_slots, whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS
-from wcgan.functional._operators import check_batch, check_groups, transformed
+from wcgan.functional._operators import check_batch, check_groups, is_eager, transformed
+from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
-from wcgan.functional.affine import affine, compose
+from wcgan.functional.affine import affine, compose, map_eagerly
+from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
@@ -111,8 +116,8 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
 
         Args:
             x: a checked batch.
-            color: from `coloring_slots`.
-            shift: from `coloring_slots`.
+            color: from `coloring_slots`, or `(d, d)` or `(d,)` for one that all samples share.
+            shift: from `coloring_slots`, or `(d,)` for one that all samples share.
             index: from `coloring_slots`.
             poison: a scalar added to the output: NaN if a label was out of range, else 0 (see `labels`).
             relu: whether a ReLU follows.
@@ -120,22 +125,39 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if poison is not None and shift is not None:
             shift = shift + poison
         if not self._uses_batch():
-            matrix, offset, mean = self.as_map(color, shift)
-            out = affine(x, matrix, offset, index, mean)
-            return out.relu() if relu else out
+            return self._normalize_by_running(x, color, shift, index, relu)
         process_group, parts = self._sync_group(), self.parts if self.training else 1
         if x.numel() == 0 and not process_group:
-            return self._color_empty_batch(x, color, shift, index)
+            return self._color_empty_batch(x, *_as_slots(color, shift), index)
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
-        if self._is_batch_norm(color) and not process_group:
+        eager = None
+        if (
+            parts == 1
+            and self.whitening == "cholesky"
+            and self.groups == 1
+            and is_full(color, shift)
+            and not process_group
+        ):
+            eager = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
+        if eager is not None:
+            out, mean, covariance, retry = eager
+            if retry is None and poison is None:
+                if self.training:
+                    self._update_on_cpu(mean, covariance)
+                return out
+            retry = mean.new_zeros(1) if retry is None else retry
+            statistics = [Statistics(mean, covariance.unsqueeze(0), retry)]
+        elif self._is_batch_norm(color, shift) and not process_group:
+            if parts == 1 and x.device.type == "cpu" and is_shared(color) and is_eager((x, color, shift)):
+                out = self._batch_norm_on_cpu(x, color, shift)
+                return out.relu() if relu else out
             out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
             out, statistics = whiten_color_parts(
                 x,
-                color,
-                shift,
+                *_as_slots(color, shift),
                 index,
                 parts=parts,
                 whitening=self.whitening,
@@ -150,10 +172,43 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 self._update(part, poison)
         return out
 
-    def _is_batch_norm(self, color: Tensor | None) -> bool:
+    def _normalize_by_running(
+        self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, relu: bool
+    ) -> Tensor:
+        """`_normalize` with the running statistics."""
+        if self.whitening != "none" and x.numel():
+            if is_shared(color) and self._is_batch_norm(color, shift) and is_eager((x, self.running_mean)):
+                second = getattr(self, self._second)
+                scale, bias = (None if t is None else t.to(second.dtype) for t in (color, shift))
+                out = batch_norm(x, self.running_mean, second, scale, bias, eps=self.eps)
+                return out.relu() if relu else out
+            if is_full(color, shift):
+                mapped = map_eagerly(x, color, shift, self._running_whitening(), self.running_mean, relu)
+                if mapped is not None:
+                    return mapped
+        matrix, offset, mean = self.as_map(*_as_slots(color, shift))
+        out = affine(x, matrix, offset, index, mean)
+        return out.relu() if relu else out
+
+    def _batch_norm_on_cpu(self, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+        """`batch_norm_parts` of one part, and the update of the running statistics, in few calls."""
+        dtype = compute_dtype(x)
+        mean, variance = torch.zeros(2, self.num_features, dtype=dtype).unbind()
+        if scale is not None and bias is not None and scale.dtype != dtype:
+            scale, bias = scale.to(dtype), bias.to(dtype)
+        out = batch_norm(x, mean, variance, scale, bias, True, 1.0, self.eps)  # fills both
+        if self.training:
+            if math.isfinite(variance.amax().item()):
+                self._update_on_cpu(mean, variance)
+            else:
+                self.num_nonfinite.add_(1)
+        return out
+
+    def _is_batch_norm(self, color: Tensor | None, shift: Tensor | None) -> bool:
         """Whether PyTorch's own batch normalisation computes the same result."""
-        diagonal = self.whitening == "standardize" and (color is None or color.dim() == 2)
-        return diagonal and self.eps >= SMALLEST_EPS and not transformed()
+        if self.whitening != "standardize":
+            return False
+        return not is_full(color, shift) and self.eps >= SMALLEST_EPS and not transformed()
 
     def _color_empty_batch(self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None) -> Tensor:
         """An empty batch, handled like `torch.nn.BatchNorm2d`: statistics do not change, gradients are zero."""
@@ -191,6 +246,20 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if self.frozen:
             parts.append("frozen=True")
         return ", ".join(parts)
+
+
+def _as_slots(color: Tensor | None, shift: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    return (color, shift) if color is None or shift is None else as_slots(color, shift)
+
+
+def is_full(color: Tensor | None, shift: Tensor | None) -> bool:
+    """Whether a coloring is of full matrices: one dimension more than a shift has."""
+    return color is not None and shift is not None and color.dim() > shift.dim()
+
+
+def is_shared(color: Tensor | None) -> bool:
+    """Whether a diagonal coloring is the same for all samples."""
+    return color is None or color.dim() == 1
 
 
 def _group_name(name: str | None) -> str:

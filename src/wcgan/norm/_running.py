@@ -1,5 +1,6 @@
 """The state of a layer that is not learnt: running statistics, counters, and the whitening matrix for inference."""
 
+import math
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wcgan.functional._operators import within_transform
+from wcgan.functional._operators import is_eager, within_transform
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.whitening import factorise
@@ -86,9 +87,20 @@ class RunningStatistics(nn.Module):
 
     @torch.no_grad()
     def _update(self, statistics: Statistics, poison: Tensor | None) -> None:
-        """Eq. 8, for the unshrunk covariance. A batch that is not finite is only counted. No host sync."""
+        """Eq. 8, for the unshrunk covariance. A batch that is not finite is only counted. No sync with a GPU."""
         mean, covariance, retry = statistics
-        good = mean.isfinite().all() & covariance.isfinite().all()
+        # Variances show everything: where a mean or a covariance is not finite, neither is the variance.
+        largest = torch.linalg.vector_norm(covariance.diagonal(dim1=-2, dim2=-1), torch.inf)
+        if mean.device.type == "cpu" and poison is None and is_eager((mean, self.num_retried)):
+            if not math.isfinite(largest):
+                self.num_nonfinite.add_(1)
+                return
+            if any(retry.tolist()):
+                self.num_retried.add_(1)
+            if self.track_running_stats:
+                self._update_on_cpu(mean, covariance.reshape(getattr(self, self._second).shape))
+            return
+        good = largest < torch.inf
         if poison is not None:
             good = good & poison.isfinite()
         if within_transform():
@@ -101,13 +113,23 @@ class RunningStatistics(nn.Module):
         if self.track_running_stats:
             self._average(mean, covariance, good)
 
+    @torch.no_grad()
+    def _update_on_cpu(self, mean: Tensor, second: Tensor) -> None:
+        """`_average` of a batch that is known to be finite: fewer and shorter operations, the same result."""
+        if self.track_running_stats:
+            running, count = self.running_mean, self.num_batches_tracked.add_(1)
+            step = 1 / int(count) if self.momentum is None else self.momentum
+            if running.dtype != mean.dtype:
+                mean, second = mean.to(running.dtype), second.to(running.dtype)
+            running.lerp_(mean, step)
+            getattr(self, self._second).lerp_(second, step)
+
     def _average(self, mean: Tensor, covariance: Tensor, good: Tensor) -> None:
         self.num_batches_tracked.add_(good)
-        seen = self.num_batches_tracked.clamp_min(1)
         for running, batch in ((self.running_mean, mean), (self._covariance, covariance)):
-            step = 1 / seen.to(running.dtype) if self.momentum is None else self.momentum
-            moved = running + step * (batch.to(compute_dtype(running)) - running)
-            running.copy_(torch.where(good, moved, running))
+            dtype = running.dtype
+            step = 1 / self.num_batches_tracked.clamp_min(1).to(dtype) if self.momentum is None else self.momentum
+            running.lerp_(torch.where(good, batch.to(dtype), running), step)
 
     def _update_within_transform(self, mean: Tensor, covariance: Tensor, good: Tensor) -> None:
         """Within `torch.func`, whose functions may only change tensors they were given: updates no counters."""

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.functional._operators import within_transform, without_autocast
+from wcgan.functional._operators import is_eager, within_transform, without_autocast
 from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
-from wcgan.norm.labels import LabelReport, check_label_shape, check_labels
+from wcgan.norm.labels import LabelReport, check_label_shape, check_labels, check_labels_on_cpu
 from wcgan.norm.unconditional import (
     COLORINGS,
     INITS,
@@ -106,6 +106,11 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         register_parameters(self, shapes, device, dtype)
         self.reset_parameters()
 
+    @property
+    def num_classes(self) -> int:
+        """Another name for `classes`."""
+        return self.classes
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Resets the running statistics and the coloring to their initial values."""
@@ -180,8 +185,11 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             if labels.is_cuda and not torch.compiler.is_compiling() and not within_transform():
                 self._labels.raise_if_any(self.classes)
                 self._labels.send(labels, self.classes)
-            labels, poison = check_labels(labels, self.classes)
-            poison = poison.to(x.device)
+            if labels.device.type == "cpu" and is_eager((labels,)):
+                labels = check_labels_on_cpu(labels, self.classes)
+            else:
+                labels, poison = check_labels(labels, self.classes)
+                poison = poison.to(x.device)
         with without_autocast(x.device):
             return self._normalize(x, *self.coloring_slots(labels.to(x.device)), poison, relu)
 

@@ -27,6 +27,15 @@ def check_labels(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return index.clamp(0, classes - 1) + 0, poison
 
 
+def check_labels_on_cpu(labels: Tensor, classes: int) -> Tensor:
+    """Labels -> indices, in few calls; a `ValueError` if one is out of range."""
+    if labels.numel():
+        for label in map(int, labels.aminmax()):
+            if not 0 <= label < classes:
+                raise ValueError(out_of_range(label, classes))
+    return labels.to(torch.int64)
+
+
 def out_of_range(label: int, classes: int) -> str:
     """The error message for a label."""
     return f"label {label} is out of range: with {classes} classes, labels are 0 to {classes - 1}"

@@ -86,7 +86,7 @@ class WhiteningColoring(WhiteningLayer):
             return as_fx_node(self, x, relu)
         self._check_input(x)
         with without_autocast(x.device):
-            return self._normalize(x, *self.coloring_slots(), relu=relu)
+            return self._normalize(x, self.weight, self.bias, None, relu=relu)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, coloring={self.coloring!r}"

@@ -1,0 +1,245 @@
+"""Cholesky whitening and coloring in eager code: one autograd function with few calls, for the layers.
+
+The time of a small batch is that of the calls, not of the arithmetic. The results are those of `normalize.whiten_color`
+up to rounding, and the statistics have no gradient. A second derivative, or one for several cotangents at once, is that
+of `whiten_color`, which is evaluated again.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
+from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, without_autocast
+from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
+from wcgan.functional.affine import derive_again, is_small_or_on_gpu, like
+from wcgan.functional.normalize import whiten_color
+
+
+def as_slots(color: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """A coloring that all samples share, as one slot."""
+    return (color, shift) if shift.dim() == 2 else (color.unsqueeze(0), shift.unsqueeze(0))
+
+
+class Result(NamedTuple):
+    """What `whiten_color` returns, and what is known on the host.
+
+    Attributes:
+        out: the batch, whitened and colored.
+        mean: `(d,)`.
+        covariance: `(d, d)`.
+        retry: `(1,)`; None if the covariance is known to be finite and was factorised at the first attempt.
+    """
+
+    out: Tensor
+    mean: Tensor
+    covariance: Tensor
+    retry: Tensor | None
+
+
+def whiten_color_eagerly(
+    x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, eps: float, relu: bool
+) -> Result | None:
+    """`whiten_color` with full matrices and without groups; None where this is not the way to compute it.
+
+    Args:
+        x: as in `whiten_color`.
+        color: `(K, d, d)`, or `(d, d)` for one that all samples share.
+        shift: `(K, d)`, or `(d,)`.
+        index: as in `whiten_color`.
+        eps: as in `whiten_color`.
+        relu: as in `whiten_color`.
+    """
+    if color is None or shift is None or not is_eager((x, color, shift, index)):
+        return None
+    d, size = x.shape[1], x.numel()
+    if d == 1 or not size or not is_flat(x):
+        return None
+    on_cpu = x.device.type == "cpu"
+    if color.dim() == 3 and color.shape[0] * d * d > (8 if on_cpu else 2) * size:  # as in `whiten_color`
+        return None
+    if not is_small_or_on_gpu(x) or not (on_cpu or cholesky_for(color, RETRY_SHRINKAGE)):
+        return None
+    dtype = compute_dtype(x)
+    if not (color.dtype == shift.dtype == dtype):
+        color, shift = color.to(dtype), shift.to(dtype)
+    return Result(*_WhitenColor.apply(x, color, shift, index, eps, relu))
+
+
+class _WhitenColor(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
+        forward = _forward_shared if color.dim() == 2 and kernels_for(x) is None else _forward
+        out, mean, covariance, w, retry, mapping = forward(x, color, shift, index, eps, relu)
+        ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, mapping)
+        ctx.eps = eps
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(mean, covariance, *() if retry is None else (retry,))
+        return out, mean, covariance, retry
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: None) -> Any:
+        if grad is None:
+            return (None,) * 6
+        x, color, shift, index, out, mean, w, retry, mapping = ctx.saved_tensors
+        with without_autocast(grad.device):
+            if torch.is_grad_enabled() or not is_eager((grad,)):
+                plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
+                return (*derive_again(ctx, grad, plain, out is not None), None, None, None)
+            if out is not None:
+                grad = torch.where(out > 0, grad, 0)
+            grad, wanted = like(grad, x), ctx.needs_input_grad[0]
+            if retry is None and color.dim() == 2:
+                gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps, wanted)
+            else:
+                gradients = _backward(x, grad, color, index, mean, w, retry, mapping, ctx.eps, wanted)
+            return (*gradients, None, None, None)
+
+
+# One coloring for all samples, without kernels: the batch is a matrix (d, m)
+
+
+def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: Any, eps: float, relu: bool) -> tuple[Any, ...]:
+    mean, features, covariance = _features_and_moments(x)
+    w, retry = _factorise_on_cpu(covariance, eps)
+    mapping = torch.mm(color, w)
+    out = torch.addmm(shift.unsqueeze(1), mapping, features)
+    out = _features_to_batch(out.relu_() if relu else out, x)
+    return out, mean, covariance, w, retry, mapping
+
+
+def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor | None]:
+    """W `(d, d)`, in few calls if the first attempt succeeds, and else retry `(1,)`."""
+    sigma = covariance * (1 - eps)
+    sigma.diagonal().add_(eps)
+    lower, failed = torch.linalg.cholesky_ex(sigma)
+    if not failed.item() and math.isfinite(lower.sum().item()):
+        eye = torch.eye(len(lower), dtype=lower.dtype)
+        w = torch.linalg.solve_triangular(lower, eye, upper=False, left=False)
+        return w.contiguous(), None
+    whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
+    return whitening.matrix[0], whitening.retry
+
+
+def _features_and_moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean `(d,)`, centred features `(d, m)`, covariance `(d, d)`."""
+    positions = as_positions(x)
+    mean = positions.mean((0, 2), dtype=compute_dtype(x))
+    features = features_of(positions, mean)
+    scatter = torch.mm(features, features.mT)
+    return mean, features, (scatter + scatter.mT).mul_(0.5 / (features.shape[1] - 1))
+
+
+def _features_to_batch(features: Tensor, x: Tensor) -> Tensor:
+    """`(d, m)` -> a tensor like `x`."""
+    out = torch.empty_like(x)
+    n, d = x.shape[:2]
+    as_positions(out).copy_(features.view(d, n, -1).transpose(0, 1))
+    return out
+
+
+def _backward_shared(
+    x: Tensor, grad: Tensor, color: Tensor, mean: Tensor, w: Tensor, mapping: Tensor, eps: float, wanted: bool
+) -> tuple[Tensor | None, ...]:
+    features, z = features_of(as_positions(x), mean), features_of(as_positions(grad), None, mean.dtype)
+    m, transposed = features.shape[1], mapping.mT
+    sums = z.sum(1)
+    grad_color = torch.mm(torch.mm(z, features.mT), w.mT)
+    if not wanted:
+        return None, grad_color, sums
+    curvature = _curvature(color, grad_color, w)
+    grad_x = torch.addmm(torch.mv(transposed, sums).unsqueeze(1), transposed, z, beta=-1 / m)
+    grad_x.addmm_(curvature, features, alpha=-(1 - eps) / (m - 1))
+    return _features_to_batch(grad_x, x), grad_color, sums
+
+
+def _curvature(color: Tensor, grad_color: Tensor, w: Tensor) -> Tensor:
+    # Appendix B, as in `_factorisations`, with inner = Wbar W^T = C^T Cbar, summed over the slots
+    inner = torch.mm(color.mT, grad_color)
+    return torch.mm(torch.mm(w.mT, inner.tril() + inner.tril(-1).mT), w)
+
+
+# Any number of colorings, with and without kernels
+
+
+def _forward(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
+    positions, out = as_positions(x), torch.empty_like(x)
+    n, d, size = positions.shape
+    kernels = kernels_for(x)
+    retry: Tensor | None
+    if kernels is None:
+        mean, _, covariance = _features_and_moments(x)
+        w, retry = _factorise_on_cpu(covariance, eps)
+    else:
+        means, scatter = kernels.moments(positions, 1)
+        mean, covariance = means[0], scatter[0] / (n * size - 1)
+        whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
+        w, retry = whitening.matrix[0], whitening.retry
+    mapping = color @ w
+    maps, shifts = mapping.view(-1, d, d), shift.view(-1, d)
+    if kernels is None:
+        centred, matrices = positions - mean.unsqueeze(1), _rows(maps, index).expand(n, d, d)
+        mapped = torch.baddbmm(_rows(shifts, index).unsqueeze(2), matrices, centred)
+        as_positions(out).copy_(mapped.relu_() if relu else mapped)
+    else:
+        kernels.apply_maps(as_positions(out), shifts, [(positions, maps, mean.unsqueeze(0))], index, relu)
+    return out, mean, covariance, w, retry, mapping
+
+
+def _backward(
+    x: Tensor,
+    grad: Tensor,
+    color: Tensor,
+    index: Tensor | None,
+    mean: Tensor,
+    w: Tensor,
+    retry: Tensor | None,
+    mapping: Tensor,
+    eps: float,
+    wanted: bool,
+) -> tuple[Tensor | None, ...]:
+    positions, z = as_positions(x), as_positions(grad)
+    n, d, size = positions.shape
+    colors, maps = color.view(-1, d), mapping.view(-1, d, d)
+    kernels = kernels_for(x, grad)
+    if kernels is None:
+        centred, z = positions - mean.unsqueeze(1), z.to(mean.dtype)
+        products, sums = torch.bmm(z, centred.mT), z.sum(2)
+        if index is not None:
+            products, sums = (
+                t.new_zeros(maps.shape[0], *t.shape[1:]).index_add_(0, index, t) for t in (products, sums)
+            )
+        elif maps.shape[0] == 1:
+            products, sums = products.sum(0, keepdim=True), sums.sum(0, keepdim=True)
+    else:
+        products, sums = kernels.cross(z, positions, mean, maps.shape[0], index)
+    grad_color = torch.mm(products.view(-1, d), w.mT)
+    if not wanted:
+        return None, grad_color.view(color.shape), sums.view(color.shape[:-1])
+    curvature = _shrink_back(_curvature(colors, grad_color, w), retry, -(1 - eps) / (n * size - 1))
+    offset = torch.mv(maps.reshape(-1, d).mT, sums.flatten()).mul_(-1 / (n * size))
+    grad_x = torch.empty_like(x)
+    if kernels is None:
+        mapped = torch.baddbmm(offset.view(1, d, 1), _rows(maps, index).expand(n, d, d).mT, z)
+        as_positions(grad_x).copy_(mapped.baddbmm_(curvature.expand(n, d, d), centred))
+    else:
+        terms = [(z, maps.mT, None), (positions, curvature.unsqueeze(0), mean.unsqueeze(0))]
+        kernels.apply_maps(as_positions(grad_x), offset.unsqueeze(0), terms, index)
+    return grad_x, grad_color.view(color.shape), sums.view(color.shape[:-1])
+
+
+def _shrink_back(matrix: Tensor, retry: Tensor | None, factor: float) -> Tensor:
+    """`_factorisations._shrink_linear` times a factor for one matrix, in place and in fewer calls."""
+    if retry is None:
+        return matrix.mul_(factor)
+    diagonal = matrix.diagonal()
+    level = diagonal.mean() * retry * factor
+    matrix.mul_((1 - retry) * factor)
+    diagonal.add_(level)
+    return matrix
+
+
+def _rows(table: Tensor, index: Tensor | None) -> Tensor:
+    return table if index is None else table.index_select(0, index)
