@@ -259,7 +259,7 @@ def test_another_config_is_refused_with_each_difference(tmp_path):
     tiny_run(tmp_path / "run", tiny_config(seed=5))
     message = (
         r"generator\.normalization is cWC, not WC; train\.seed is 5, not 6\): "
-        "a resumed run keeps its config; for the rest, begin a new run with another --out"
+        "begin a new run with another --out"
     )
     with pytest.raises(ValueError, match=message):
         resumed_run(tmp_path / "run", tiny_config("WC", seed=6))
