@@ -6,9 +6,9 @@
 Everything is replayed as a CUDA graph, so that the timings exclude the host, with two exceptions: ZCA, because `eigh`
 syncs with the host, and the part `eager`, which times layers and torchvision's ResNet-50 as a user's own loop calls
 them, host included. Whatever is compared takes turns within one run, and the median is reported. Layers cycle through
-more inputs than fit into the cache, where the shape allows. The file is written after each measurement; an existing file
-is extended, so that parts can be measured one by one. No measurement starts after `--seconds`; those skipped are listed.
-`--device cpu --quick` runs the same code on tiny sizes, to test the script: ignore its timings.
+more inputs than fit into the cache, where the shape allows. The file is written after each measurement; an existing
+file is extended, so that parts can be measured one by one. No measurement starts after `--seconds`; those skipped are
+listed. `--device cpu --quick` runs the same code on tiny sizes, to test the script: ignore its timings.
 """
 
 import argparse

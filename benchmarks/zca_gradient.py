@@ -8,7 +8,7 @@ gap between two eigenvalues in any layer of the generator.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from wcgan.functional import covariance_to_whitening, moments, whiten
-from wcgan.functional._factorisations import ZCA
+from wcgan.functional._factorisations import ZCA, WhiteningKind
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningLayer
 from wcgan.report.charts import HEIGHT, WIDTH, Series, series_to_svg, swatch
@@ -25,7 +25,7 @@ from wcgan.report.html import CHART, tag
 from wcgan.runs.checkpoint import find_checkpoint, tensors_to_network
 from wcgan.runs.folder import Run
 
-KINDS = ("cholesky", *ZCA)
+KINDS: tuple[WhiteningKind, ...] = ("cholesky", *ZCA)
 GAPS = tuple(10 ** (-power / 2) for power in range(15))
 SCALES = (10.0, 1.0, 0.3, 0.1, 0.03)
 
@@ -40,7 +40,7 @@ def close_pair(channels: int, gap: float, seed: int) -> Tensor:
     return basis @ torch.diag(values) @ basis.T
 
 
-def gradient(covariance: Tensor, whitening: str, seed: int) -> Tensor:
+def gradient(covariance: Tensor, whitening: WhiteningKind, seed: int) -> Tensor:
     """Gradient of the whitening matrix in a random direction."""
     leaf = covariance.clone().requires_grad_()
     cotangent = torch.randn(leaf.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1000))
@@ -48,7 +48,7 @@ def gradient(covariance: Tensor, whitening: str, seed: int) -> Tensor:
     return found
 
 
-def error(whitening: str, channels: int, gap: float, trials: int) -> float:
+def error(whitening: WhiteningKind, channels: int, gap: float, trials: int) -> float:
     """Relative error of the float32 gradient: median over random covariances."""
     errors = []
     for seed in range(trials):
@@ -105,7 +105,7 @@ def smallest_gap(run: Run, checkpoint: str) -> float:
     return min(gaps)
 
 
-def errors_to_picture(errors: dict[str, list[float]]) -> str:
+def errors_to_picture(errors: Mapping[WhiteningKind, list[float]]) -> str:
     series = [
         Series(kind, style, tuple((power / 2, value) for power, value in enumerate(values)))
         for style, (kind, values) in enumerate(errors.items())

@@ -177,7 +177,7 @@ def fit(
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.fit needs the training packages: pip install 'wcgan[train]' ({error})") from error
-    if origin is not None and (generator or discriminator):
+    if origin is not None and (generator is not None or discriminator is not None):
         raise ValueError("origin is for the package's networks: load the weights into yours before you call wcgan.fit")
     changed = [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()]
     images = None if data is None or isinstance(data, str | os.PathLike) else data

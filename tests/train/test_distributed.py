@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 import torch.distributed as dist
 from PIL import Image
 from tests.test_documents import python_blocks
+from tests.train.cases import float64
 
 import wcgan.train
 from wcgan import data
@@ -126,15 +126,6 @@ def said(folder, out):
     """What the two processes wrote to their standard output and error."""
     logs = [sorted((folder / f"{out}-says").rglob(name)) for name in ("stdout.log", "stderr.log")]
     return [[path.read_text() for path in paths] for paths in logs]
-
-
-@contextmanager
-def float64():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def run_one(folder, preset, out, settings):

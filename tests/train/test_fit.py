@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -302,3 +304,40 @@ def test_tensors_that_are_no_images_are_refused(arguments, message):
 def test_the_fingerprint_of_tensors_is_that_of_the_same_images_elsewhere():
     digits = data.load("digits")
     assert data.from_tensors(digits.images, digits.labels, digits.classes).fingerprint == digits.fingerprint
+
+
+# Several processes
+
+SCRIPT = """
+import sys
+import torch
+import wcgan
+from tests.train.test_fit import SETTINGS, tensors
+from wcgan.train import Callback
+
+
+class EarlyStop(Callback):
+    def on_checkpoint(self, iteration, path):
+        print("called", flush=True)
+        self.training.stop()
+
+
+generator = wcgan.fit("digits/cWC", tensors(), sys.argv[1], settings=SETTINGS, callbacks=[EarlyStop()])
+print("end", generator.iteration, generator.sample(4).long().sum().item(), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_together_and_the_callback_of_the_first_ends_both(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *launch, str(tmp_path / "script.py"), str(tmp_path / "run")]
+    root = Path(__file__).parent.parent.parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith(("called", "end"))]
+    assert said.count("called") == 2  # by one process, for the checkpoint that it sees and for the last
+    (one, other) = (line for line in said if line.startswith("end"))
+    assert one == other
+    assert one.startswith("end 3 ")
