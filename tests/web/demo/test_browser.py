@@ -197,6 +197,8 @@ def test_runs_stand_side_by_side(opened, samplers):
     for place, generator in enumerate(samplers.values()):
         expected = images_to_picture(generator.sample(36))
         assert np.array_equal(picture_at(page, f"#compared-{place}"), pixels(expected))
+    widths = [page.locator(f"#compared-{place}").bounding_box()["width"] for place in range(3)]
+    assert widths == [widths[0]] * 3
     page.get_by_label("plain", exact=True).uncheck()
     page.locator("#compared-1").wait_for(state="hidden")
     assert page.locator("#compared-2").is_visible()

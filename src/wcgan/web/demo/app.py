@@ -58,6 +58,7 @@ figure { margin: 0; max-width: 28rem; }
 .key { margin-left: .8rem; padding-left: .4rem; border-left: .8rem solid; }
 .key.c0 { border-color: var(--c0); }
 .key.c1 { border-color: var(--c1); }
+.compared { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 240px), 1fr)); }
 .picture .image-frame { padding-top: 2.2rem; }
 .picture img { width: 100%; object-fit: contain; }
 #nearest table { width: auto; border: 0; }

@@ -299,6 +299,8 @@ def comparison(
         sampler = samplers[name]
         wanted = classes if sampler.conditional else None
         images = sample_images(sampler, wanted, count=count, seed=seed, truncation=truncation)
-        caption = f"{name}: {sampler.config.normalization}, iteration {sampler.iteration}"
-        pictures[name] = images_to_picture(images), caption if sampler.conditional else f"{caption}, no classes"
+        facts = [f"{name}: {sampler.config.normalization}"]
+        facts += [] if sampler.iteration is None else [f"iteration {sampler.iteration}"]
+        facts += [] if sampler.conditional else ["no classes"]
+        pictures[name] = images_to_picture(images), ", ".join(facts)
     return pictures

@@ -264,7 +264,7 @@ def compare_tab(samplers: Samplers, opened: Any) -> None:
             count = gr.Slider(1, MOST_IMAGES, 36, step=1, label="Number of images")
             truncation = _truncation()
             draw = gr.Button("Compare", variant="primary")
-        with gr.Column(scale=3, min_width=280), gr.Row():
+        with gr.Column(scale=3, min_width=280), gr.Row(elem_classes="compared"):
             pictures = [_picture(name, elem_id=f"compared-{place}") for place, name in enumerate(samplers)]
 
     def compare(generators: object, classes: object, count: object, seed: object, truncation: object) -> list[gr.Image]:
