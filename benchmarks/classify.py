@@ -1,10 +1,10 @@
-"""Seconds of an epoch of a classifier, by its normalisation and by how many seeds learn side by side.
+"""Time per epoch of a classifier, for each normalisation and for several seeds trained side by side.
 
     python benchmarks/classify.py [--depth 32] [--where first] [--rows BN,WC,DBN,IterNorm] [--seeds 1,2,5] [--out FILE]
 
-Iterations as `wcgan classify` runs them, compiled and as one CUDA graph where that can be, on images of CIFAR-10's size
-drawn at random. All take turns, and a median counts; ratios are to BN with as many seeds. `--device cpu --quick` runs
-the same code in miniature; its figures mean nothing.
+Runs iterations as `wcgan classify` does, compiled and as one CUDA graph where possible, on random images of CIFAR-10's
+size. The configurations take turns, and the median over rounds is reported. Ratios are relative to BN with the same
+number of seeds. `--device cpu --quick` runs the same code on a tiny network, to test the script: ignore its timings.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from wcgan.train.classifier import ClassifierBatches, build_learner, make_step
 from wcgan.train.graph import WARM_UP
 from wcgan.train.start_classifier import fit_classifier
 
-EPOCH = 50_000  # images of CIFAR-10
-ITERATIONS = 100  # of a timing
+EPOCH = 50_000  # training images in CIFAR-10
+ITERATIONS = 100  # per timing
 
 
 class Spoken(TrainingProgress):
@@ -51,7 +51,7 @@ def random_images(count: int) -> Dataset:
 def make_timers(
     network: ClassifierConfig, rows: list[str], seeds: list[int], quick: bool, hardware: Hardware
 ) -> dict[str, Timer]:
-    """A timer of an iteration for each row and number of seeds, compiled and recorded."""
+    """A timer for each row and number of seeds, whose step is compiled and captured."""
     base = ClassifyConfig(classifier=network)
     if quick:
         base = replace(base, train=replace(base.train, batch=8))
@@ -72,7 +72,7 @@ def make_timers(
 
 
 def seconds_of(step: Callable[[int], object], count: int, device: torch.device) -> float:
-    """Seconds of an iteration."""
+    """Seconds per iteration."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     begin = time.perf_counter()
@@ -83,7 +83,7 @@ def seconds_of(step: Callable[[int], object], count: int, device: torch.device) 
 
 
 def times_to_report(times: dict[str, list[float]], batch: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of an iteration, seconds of an epoch of one seed, and the ratio to BN with as many seeds."""
+    """Milliseconds per iteration, seconds per epoch and seed, and the ratio to BN with the same number of seeds."""
     report: dict[str, dict[str, float]] = {}
     for name, values in times.items():
         count = int(name.rpartition(", ")[2])
@@ -102,16 +102,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--depth", type=int, default=32)
     parser.add_argument("--where", choices=("first", "all"), default="first")
     parser.add_argument("--rows", default="BN,WC,DBN,IterNorm")
-    parser.add_argument("--seeds", default="1,2,5", help="how many side by side")
+    parser.add_argument("--seeds", default="1,2,5", help="numbers of seeds to train side by side")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--quick", action="store_true", help="the same code on a tiny network")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file")
+    parser.add_argument("--quick", action="store_true", help="run the same code on a tiny network")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the results to this JSON file")
     chosen = parser.parse_args(arguments)
     if chosen.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU on this machine; --device cpu --quick runs the same code in miniature")
     if chosen.device == "cpu" and not chosen.quick:
-        parser.error("--device cpu needs --quick: its figures mean nothing")
+        parser.error("--device cpu needs --quick, whose timings mean nothing")
     network = ClassifierConfig(
         depth=8 if chosen.quick else chosen.depth, width=4 if chosen.quick else 16, where=chosen.where
     )

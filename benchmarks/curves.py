@@ -1,10 +1,10 @@
-"""The same training on the kernels and on plain PyTorch: losses and FID, beside what another seed changes.
+"""Train with the GPU kernels and with plain PyTorch, and compare losses and FID; a second seed shows the noise.
 
     python benchmarks/curves.py [--iterations 2000] [--data FOLDER] [--inception-weights FILE] [--out FILE]
 
-Three runs of the unconditional CIFAR-10 preset: on the kernels; with the same seed on plain operators; with another
-seed on plain operators. A GAN amplifies rounding, so that the first two part after some hundred iterations: what can be
-asked is that they stay no further apart than the last two, which differ in the seed alone.
+Runs the unconditional CIFAR-10 preset three times: with the kernels, with plain operators and the same seed, and with
+plain operators and another seed. GANs amplify rounding errors, so the first two runs diverge after a few hundred
+iterations. The kernels pass if the first two runs differ no more than the last two, which differ only in their seed.
 """
 
 import argparse
@@ -31,18 +31,18 @@ from wcgan.train.gan import train
 from wcgan.train.start import evaluator_for, fit_config, load_data
 
 PRESET = "cifar10/WC SN + ResNet"
-# What is run: the passes, and the seed.
+# Name -> which passes to use, and the seed.
 RUNS: dict[str, tuple[Callable[[], AbstractContextManager[None]], int]] = {
     "kernels": (nullcontext, 0),
     "plain": (plain_passes, 0),
     "plain, another seed": (plain_passes, 1),
 }
 LOSSES = ("loss/discriminator", "loss/generator")
-LOG_EVERY, SMOOTHED, KEPT = 10, 10, 40  # iterations a line; lines in an average; points of a curve that are kept
+LOG_EVERY, SMOOTHED, KEPT = 10, 10, 40  # iterations per line; lines per average; points kept per curve
 
 
 def run_config(iterations: int, seed: int, folder: Path | None, settings: list[str]) -> Config:
-    """The preset, shorter, with nothing written but losses and the last state."""
+    """A shorter version of the preset, which writes only losses and the last checkpoint."""
     config = preset(PRESET)
     config = replace(config, data=replace(config.data, folder=None if folder is None else str(folder)))
     fixed = [f"train.iterations={iterations}", f"train.seed={seed}", f"train.log_every={LOG_EVERY}"]
@@ -51,13 +51,13 @@ def run_config(iterations: int, seed: int, folder: Path | None, settings: list[s
 
 
 def train_once(config: Config, dataset: Dataset, folder: Path, passes: AbstractContextManager[None]) -> dict[str, Any]:
-    """One run in a new folder -> losses by iteration and, where Inception's weights are named, FID."""
-    dataset = replace(dataset, labels=None, classes=())  # no classifier is wanted beside Inception
+    """Train one run in a new folder. Returns its losses, and its FID if Inception weights are given."""
+    dataset = replace(dataset, labels=None, classes=())  # Inception alone, without a small classifier
     config = fit_config(config, dataset)
     evaluator = evaluator_for(config, dataset)
     run = new_run(folder, config)
     if find_hardware(config.train).compile:
-        torch.compiler.reset()  # PyTorch keeps so many versions of a network, and other runs' count
+        torch.compiler.reset()  # PyTorch limits the versions of a network, and earlier runs count
     with passes:
         train(config, dataset, run, evaluator)
     lines = [line for line in run.lines() if line["kind"] == "train"]
@@ -71,21 +71,21 @@ def train_once(config: Config, dataset: Dataset, folder: Path, passes: AbstractC
 
 
 def smooth(values: list[float], width: int) -> list[float]:
-    """Means of so many consecutive values."""
+    """Moving average over `width` values."""
     width = min(width, len(values))
     return torch.tensor(values, dtype=torch.float64).unfold(0, width, 1).mean(1).tolist()
 
 
 def distance(a: list[float], b: list[float]) -> float:
-    """Mean absolute difference of two curves."""
+    """Mean absolute difference between two curves."""
     return sum(abs(x - y) for x, y in zip(a, b, strict=True)) / len(a)
 
 
 def runs_to_verdict(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """For each loss and FID: how far the kernels are from plain operators, and how far another seed is.
+    """For each loss and for FID: the gap between kernels and plain operators, and the gap between two seeds.
 
     Args:
-        runs: as `thin` leaves them and a file keeps them, so that runs of different days are judged as those of one.
+        runs: results of `thin`, as they are stored, so that stored runs and new ones are treated alike.
     """
     fast, plain, other = (runs[name] for name in RUNS)
     gaps = {
@@ -104,7 +104,7 @@ def runs_to_verdict(runs: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def thin(run: dict[str, Any], points: int = KEPT) -> dict[str, Any]:
-    """A run with few enough points of its smoothed curves to be kept in a file."""
+    """A run with its curves smoothed and reduced to a few points."""
     width = min(SMOOTHED, len(run["iterations"]))
     iterations = run["iterations"][width - 1 :]
     step = max(1, -(-len(iterations) // points))
@@ -124,16 +124,16 @@ def measure_curves(
     """All runs and the verdict.
 
     Args:
-        iterations: of each.
-        folder: where the data sets lie.
-        weights: of Inception; without them there is no FID.
-        settings: further settings of the config, `section.field=value`.
-        note: called after each run, with its name and what is there.
-        wants: asked before each run, with its name, whether to make it.
-        known: an earlier report; its runs stay where they are not made again.
+        iterations: the length of each run.
+        folder: the folder of the named datasets.
+        weights: Inception's weights; without them, FID is not computed.
+        settings: more settings for the config, as `section.field=value`.
+        note: called after each run with its name and the report so far.
+        wants: called before each run with its name; returns whether to train it.
+        known: an earlier report; its runs are kept unless they are trained again.
 
     Raises:
-        ValueError: if those are of another preset or number of iterations.
+        ValueError: if the earlier report has another preset or number of iterations.
     """
     report: dict[str, Any] = {"preset": PRESET, "iterations": iterations, "runs": {}}
     if known and (known["preset"], known["iterations"]) != (PRESET, iterations):
@@ -160,10 +160,10 @@ def measure_curves(
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--iterations", type=int, default=2000)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets lie")
-    parser.add_argument("--inception-weights", type=Path, metavar="FILE", help="for FID; without, losses alone")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the named datasets")
+    parser.add_argument("--inception-weights", type=Path, metavar="FILE", help="Inception weights, for FID")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.FIELD=VALUE")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="writes curves and verdict as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write curves and verdict to this JSON file")
     chosen = parser.parse_args(arguments)
     report = measure_curves(chosen.iterations, chosen.data, chosen.inception_weights, chosen.settings)
     for name, found in report["verdict"].items():

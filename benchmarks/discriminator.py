@@ -1,9 +1,10 @@
-"""What a run's discriminator gives training images, test images and generated ones.
+"""Compare a discriminator's outputs on training, test and generated images, to detect memorisation.
 
     python benchmarks/discriminator.py --run FOLDER --data FOLDER --checkpoints 10000,20000 --out FILE
 
-A discriminator that knows its training images by heart gives them more than test images, which it was never shown:
-`training_above_test` is the share of pairs of one of each in which it does, 0.5 where it cannot tell them apart.
+A discriminator that has memorised its training images gives them higher outputs than test images.
+`training_above_test` is the share of (training, test) pairs in which the training image has the higher output:
+0.5 if the discriminator cannot tell them apart.
 """
 
 import argparse
@@ -25,7 +26,7 @@ BATCH = 500
 
 
 def realness(discriminator: nn.Module, images: Tensor, labels: Tensor | None, device: torch.device) -> Tensor:
-    """`(N,)`; without the noise of dequantisation, for all images alike: within 1/128 of what it was trained on."""
+    """The outputs `(N,)`, without dequantisation noise: inputs are within 1/128 of those in training."""
     parts = []
     for start in range(0, len(images), BATCH):
         own = None if labels is None else labels[start : start + BATCH].to(device)
@@ -35,7 +36,7 @@ def realness(discriminator: nn.Module, images: Tensor, labels: Tensor | None, de
 
 
 def share_above(first: Tensor, second: Tensor) -> float:
-    """Of all pairs, those in which the first is larger; of equal ones, half.
+    """The share of pairs in which the first value is larger; ties count as half.
 
     Example:
         >>> share_above(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0]))
@@ -50,9 +51,9 @@ def share_above(first: Tensor, second: Tensor) -> float:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--checkpoints", default="last", help="last, or iterations with commas between")
-    parser.add_argument("--data", type=Path, help="the folder that holds the run's data set")
-    parser.add_argument("--images", type=int, default=10_000, help="of each kind")
+    parser.add_argument("--checkpoints", default="last", help="last, or iterations separated by commas")
+    parser.add_argument("--data", type=Path, help="folder of the named datasets")
+    parser.add_argument("--images", type=int, default=10_000, help="number of images of each kind")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(arguments)

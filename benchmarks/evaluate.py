@@ -1,12 +1,12 @@
-"""Images per second of FID, beside torch-fidelity's own command on the same images and weights, in one run.
+"""Speed of FID in images per second, compared with torch-fidelity on the same images and weights.
 
     python benchmarks/evaluate.py [--device cpu|cuda] [--weights FILE] [--data FOLDER] [--images 64] [--rounds 3]
 
-Both read the images as uint8 tensors, so that it is the network and the statistics that are measured and not PNG files,
-and take turns. A round is an FID of the images against a reference, from pixels to the figure: ours streams the images'
-features into moments; torch-fidelity's `calculate_metrics` collects them first. Without weights, random ones of the
-same shapes do: the work is the same. With weights and `--data`, a folder that holds CIFAR-10, the FID of its 50,000
-training images against its 10,000 test images is printed too (published: 3.15), and what 10,000 images cost then.
+Both read uint8 tensors, so that decoding PNG files is not part of the timing, and both take turns. A round computes one
+FID against a reference set, from pixels to the score. Ours streams features into moments; torch-fidelity's
+`calculate_metrics` collects all features first. Random weights are used if none are given; the work is the same. With
+weights and `--data`, the script also prints the FID of CIFAR-10's 50,000 training images against its 10,000 test images
+(published: 3.15), and the time for 10,000 images once the reference is cached.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from wcgan.evaluate.inception import Inception, empty_network, fidelity_version,
 from wcgan.evaluate.protocol import Plan
 from wcgan.evaluate.score import evaluate_images
 
-REFERENCE = 32  # images of the reference set, which is the same small one for both
+REFERENCE = 32  # images in the reference set, the same for both
 
 
 class Pixels(TorchDataset[Tensor]):
-    """Images as torch-fidelity takes them."""
+    """Images in the form that torch-fidelity accepts."""
 
     def __init__(self, images: Tensor) -> None:
         self.images = images
@@ -45,7 +45,7 @@ class Pixels(TorchDataset[Tensor]):
 
 
 def write_complete_weights(weights: Path | None, file: Path) -> None:
-    """The weights with random ones in place of those that are missing: torch-fidelity's command wants every one."""
+    """The weights, with missing ones filled in at random: torch-fidelity requires all of them."""
     torch.manual_seed(0)
     state = empty_network(("2048",)).state_dict()
     if weights is not None:
@@ -60,7 +60,7 @@ def random_set(count: int, seed: int) -> data.Dataset:
 
 def ours(network: Inception, images: data.Dataset, reference: data.Dataset) -> float:
     plan = Plan("benchmark", len(reference), len(images), 1, 0)
-    with tempfile.TemporaryDirectory() as cache:  # nothing is remembered from the round before
+    with tempfile.TemporaryDirectory() as cache:  # so that nothing is cached between rounds
         scores = evaluate_images(images, reference, [network], plan, metrics=("fid",), cache=Path(cache))
     return float(scores["FID"])
 
@@ -76,7 +76,7 @@ def theirs(weights: Path, images: data.Dataset, reference: data.Dataset, device:
         cuda=device == "cuda",
         fid=True,
         batch_size=batch,
-        save_cpu_ram=True,  # no processes for images that are in memory already
+        save_cpu_ram=True,  # no worker processes: the images are in memory
         cache=False,
         verbose=False,
     )
@@ -90,7 +90,7 @@ def seconds(function: Callable[[], float]) -> tuple[float, float]:
 
 
 def features_per_second(network: Inception, file: Path, images: Tensor, rounds: int) -> dict[str, float]:
-    """The networks alone: ours, and torch-fidelity's as its command runs it, in turn."""
+    """Speed of the two networks alone, in turns."""
     plain = empty_network(("2048",))
     plain.load_state_dict(torch.load(file, weights_only=True))
     plain.to(network.device)
@@ -129,7 +129,7 @@ def measure(arguments: argparse.Namespace, file: Path) -> dict[str, Any]:
 
 
 def measure_cifar(weights: Path, folder: Path, device: str) -> dict[str, Any]:
-    """FID of CIFAR-10's training images against its test images, and what 10,000 images cost once that is known."""
+    """FID of CIFAR-10's training images against its test images, and the time for 10,000 images after that."""
     network = load_inception(weights, device)
     train, test = (data.load("cifar10", split, folder) for split in ("train", "test"))
     with tempfile.TemporaryDirectory() as cache:
@@ -147,11 +147,11 @@ def measure_cifar(weights: Path, folder: Path, device: str) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--weights", type=Path, help="Inception's weights; random ones do for the speed")
-    parser.add_argument("--data", type=Path, help="the folder that holds CIFAR-10")
-    parser.add_argument("--images", type=int, help="images of a round; by default 64 on a CPU, 10000 on a GPU")
+    parser.add_argument("--weights", type=Path, help="Inception weights; random by default, at the same speed")
+    parser.add_argument("--data", type=Path, help="folder of the named datasets, for CIFAR-10")
+    parser.add_argument("--images", type=int, help="images per round; by default 64 on a CPU and 10000 on a GPU")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--out", type=Path, help="write the results to this JSON file")
     chosen = parser.parse_args(arguments)
     chosen.images = chosen.images or (10_000 if chosen.device == "cuda" else 64)
     with tempfile.TemporaryDirectory() as folder:

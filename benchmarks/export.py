@@ -1,9 +1,10 @@
-"""Generators as they are served: bytes and time of ONNX files in onnxruntime, beside batch normalisation's.
+"""Size and speed of exported generators: ONNX files in onnxruntime, compared with batch norm.
 
     python benchmarks/export.py [--width 64] [--batch 16] [--rounds 20]
 
-Milliseconds of one processor, all in turns. `all` has a matrix for each class, or a dictionary, `one` a single class;
-`maps` is a copy whose maps stand by themselves, in PyTorch, beside `fold`, in which they are part of the convolutions.
+Times are milliseconds on one core; the generators take turns. `all` keeps a matrix per class, or the dictionary; `one`
+keeps a single class. `maps` and `fold` run in PyTorch: in `maps` the normalisation layers are separate linear maps, in
+`fold` they are merged into the convolutions.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from wcgan.nets import GeneratorConfig, build_generator
 from wcgan.runs.sampler import Sampler
 
 CLASSES = 10
-# Name -> normalisation, and the one class that is kept.
+# Name -> normalisation, and the class to keep (None for all).
 ROWS: dict[str, tuple[str, int | None]] = {
     "BN": ("BN", None),
     "WC": ("WC", None),
@@ -37,7 +38,7 @@ ROWS: dict[str, tuple[str, int | None]] = {
 
 
 def build(name: str, kind: str, width: int) -> Sampler:
-    """A generator with statistics that are not those of the beginning."""
+    """A generator whose running statistics differ from their initial values."""
     torch.manual_seed(0)
     classes = CLASSES if wcgan.VARIANTS[name].conditional else None
     config = GeneratorConfig(kind=kind, widths=(width,) * 3, normalization=name, classes=classes)
@@ -50,14 +51,14 @@ def build(name: str, kind: str, width: int) -> Sampler:
 
 
 def processor_seconds(call: Callable[[], object]) -> float:
-    """Of this process alone, whatever else the machine does."""
+    """CPU seconds of this process, unaffected by other processes."""
     begin = time.process_time()
     call()
     return time.process_time() - begin
 
 
 def measure(kind: str, width: int, batch: int, rounds: int) -> list[tuple[str, int, list[float]]]:
-    """Rows of name, bytes of the ONNX file, and seconds of onnxruntime, of `fold` and of maps by themselves."""
+    """Rows: name, size of the ONNX file, and seconds in onnxruntime, for `fold` and for `maps`."""
     sizes: dict[str, int] = {}
     timers: dict[str, Timer] = {}
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
@@ -81,8 +82,8 @@ def measure(kind: str, width: int, batch: int, rounds: int) -> list[tuple[str, i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--width", type=int, default=64, help="channels (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=16, help="images at once (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=20, help="of all in turns (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=16, help="images per batch (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds (default: %(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| generator | KiB of ONNX | onnxruntime, ms | beside BN | fold, ms | beside BN | maps, ms | beside BN |")

@@ -1,14 +1,14 @@
-"""What whitening costs on a GPU: the factorisation, a layer, a training iteration, inference, and whole runs.
+"""Cost of whitening on a GPU: factorisation, one layer, one training iteration, inference, whole runs.
 
     python benchmarks/gpu.py [--parts factorisation,layers,eager,iterations,...] [--seconds N] [--out FILE]
     python benchmarks/gpu.py --data FOLDER --inception-weights FILE     with FID in the last part
 
-Everything is replayed as a CUDA graph, so that it is the GPU that is timed and not the host, and all that is compared
-takes turns within one run; a median counts. Only ZCA is run as it is: `eigh` makes the host wait; and the part `eager`,
-which is of the host: layers and a ResNet-50 of torchvision as a person's own loop calls them. The layers walk over
-more inputs than the cache holds, where the shape allows. The file is written after each measurement, and a file that is
-there is added to, so that parts can be measured one by one. `--seconds` is asked before each measurement: what does not
-fit is skipped and said. `--device cpu --quick` runs the same code in miniature; its figures mean nothing.
+Everything is replayed as a CUDA graph, so that the timings exclude the host, with two exceptions: ZCA, because `eigh`
+syncs with the host, and the part `eager`, which times layers and torchvision's ResNet-50 as a user's own loop calls
+them, host included. Whatever is compared takes turns within one run, and the median is reported. Layers cycle through
+more inputs than fit into the cache, where the shape allows. The file is written after each measurement; an existing
+file is extended, so that parts can be measured one by one. No measurement starts after `--seconds`; those skipped are
+listed. `--device cpu --quick` runs the same code on tiny sizes, to test the script: ignore its timings.
 """
 
 import argparse
@@ -49,13 +49,13 @@ def parse_parts(text: str) -> tuple[str, ...]:
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--quick", action="store_true", help="the same code on tiny sizes")
+    parser.add_argument("--quick", action="store_true", help="run the same code on tiny sizes")
     parser.add_argument("--parts", type=parse_parts, default=PARTS, metavar="PART,...", help=", ".join(PARTS))
-    parser.add_argument("--seconds", type=float, default=math.inf, help="no measurement begins after so many")
-    parser.add_argument("--iterations", type=int, default=2000, help="of each run")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets lie, for the runs")
-    parser.add_argument("--inception-weights", type=Path, metavar="FILE", help="for FID; without, losses alone")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="a JSON file, added to where it is there")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no measurement after this time")
+    parser.add_argument("--iterations", type=int, default=2000, help="length of each run")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the named datasets, for the runs")
+    parser.add_argument("--inception-weights", type=Path, metavar="FILE", help="Inception weights, for FID")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write, or to extend")
     chosen = parser.parse_args(arguments)
     if chosen.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU on this machine; --device cpu --quick runs the same code in miniature")
@@ -72,7 +72,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def describe(device: str) -> dict[str, Any]:
-    """The machine and the versions of everything that matters."""
+    """The machine, and the versions of the software."""
     found = {"wcgan": wcgan.__version__, "torch": torch.__version__, "python": platform.python_version()}
     if device == "cuda":
         import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]

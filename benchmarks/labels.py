@@ -1,8 +1,8 @@
-"""The paper's row c-std-C with and without the authors' labels and embedding: a table of four runs, and their curves.
+"""Table and curves of four runs: the paper's row c-std-C, with and without the authors' labels and embedding.
 
     python benchmarks/labels.py [--results results]
 
-Writes `labels/table.md`, `.csv`, `.tex`, `.svg` and `.html` below that folder, from the runs in it.
+Reads the runs in the results folder, and writes `labels/table.md`, `.csv`, `.tex`, `.svg` and `.html` there.
 """
 
 import argparse
@@ -22,7 +22,7 @@ TABLE = Table("", "c-std-C with the authors' labels and embedding", tuple(Row(na
 
 
 def write_labels(results: Path) -> dict[str, Path]:
-    """The table's files, by their suffix."""
+    """The files of the table, by suffix."""
     return write_table(TABLE, {name: [results / run] for name, run in RUNS.items()}, results / "labels")
 
 

@@ -1,10 +1,10 @@
-"""Time and peak memory of a forward and backward pass of the layers, as ratios to batch normalisation.
+"""Time and peak memory of the layers, forward and backward, as ratios to batch norm.
 
     python benchmarks/layers.py [--device cpu|cuda] [--quick] [--widths 64,128] [--positions 2048,8192] [--out FILE]
 
-All peers take turns within one run: a round times each of them once, the next round starts with another, and a peer's
-fastest round counts, since other processes can only add to it. Only ratios within a run say something about the layers.
-With `--threads 1` the thread's own processor time is taken, to which a busy machine adds little.
+All layers take turns within one run: each round times every layer once, starting with a different one. The fastest
+round is reported, since other processes can only slow a layer down. Compare only ratios from the same run. With
+`--threads 1`, the script measures CPU time of the thread, which depends little on the load of the machine.
 """
 
 import argparse
@@ -29,12 +29,12 @@ WIDTHS = (64, 128, 256, 512)
 POSITIONS = (2048, 8192, 32768, 65536, 131072)
 QUICK_WIDTHS = (64, 256)
 QUICK_POSITIONS = (2048, 8192, 65536)
-MOST_ELEMENTS_ON_CPU = 34_000_000  # of a batch; larger ones take minutes
+MOST_ELEMENTS_ON_CPU = 34_000_000  # per batch; larger ones take minutes
 SECONDS_A_CASE, QUICK_SECONDS_A_CASE, FEWEST_ROUNDS, MOST_ROUNDS = 5.0, 1.0, 3, 30
 
 
 class AutodiffWhitening(nn.Module):
-    """Whitening and coloring as it is usually written: autograd differentiates every operation of it."""
+    """Whitening and coloring as usually written: autograd differentiates every operation."""
 
     running_mean: Tensor
     running_covariance: Tensor
@@ -72,7 +72,7 @@ def zca_whitening(sigma: Tensor) -> Tensor:
     return (vectors * values.rsqrt()) @ vectors.mT
 
 
-# What is compared: a name, and what builds the layer for d channels. IterNorm whitens groups of 64 channels.
+# Name -> function that builds the layer for d channels. IterNorm whitens groups of 64 channels.
 PEERS: dict[str, Callable[[int], nn.Module]] = {
     "BN": nn.BatchNorm2d,
     "WC": wcgan.WhiteningColoring2d,
@@ -88,7 +88,7 @@ PEERS: dict[str, Callable[[int], nn.Module]] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """One peer on one batch of `width` channels and `positions` = N H W.
+    """One layer on one batch with `width` channels and `positions` = N H W.
 
     Attributes:
         milliseconds: of a forward and backward pass, in the fastest round.
@@ -112,7 +112,7 @@ def positions_to_shape(positions: int) -> tuple[int, int, int]:
 
 
 def make_steps(width: int, positions: int, device: str) -> tuple[dict[str, Callable[[], object]], int]:
-    """Forward and backward of each peer, on one batch of correlated channels; and the bytes of that batch."""
+    """A forward and backward step for each layer on one batch of correlated channels, and the batch's size in bytes."""
     samples, height, side = positions_to_shape(positions)
     generator = torch.Generator().manual_seed(0)
     mixing = torch.eye(width) + torch.randn(width, width, generator=generator) / math.sqrt(width)
@@ -134,9 +134,9 @@ def make_steps(width: int, positions: int, device: str) -> tuple[dict[str, Calla
 
 
 def step_to_peak_growth(step: Callable[[], object], device: str) -> int:
-    """The most bytes that a step holds at once, beyond what was allocated before it."""
+    """Peak memory of a step in bytes, beyond what was allocated before it."""
     if device == "cuda":
-        step()  # a library's workspace is allocated at its first use, and stays
+        step()  # libraries allocate their workspace at the first use, and keep it
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         step()
@@ -176,10 +176,10 @@ def step_to_milliseconds(step: Callable[[], object], device: str) -> float:
 
 
 def measure_case(width: int, positions: int, device: str, seconds: float) -> list[Measurement]:
-    """All peers on one batch, in turns, for about so many seconds."""
+    """Times all layers on one batch, in turns, for about this many seconds."""
     steps, batch_bytes = make_steps(width, positions, device)
-    held = 2 * batch_bytes  # the input and the gradient of the output exist before the step
-    peaks = {name: held + step_to_peak_growth(step, device) for name, step in steps.items()}  # this is the warm-up too
+    held = 2 * batch_bytes  # the input and the output's gradient exist before the step
+    peaks = {name: held + step_to_peak_growth(step, device) for name, step in steps.items()}  # also the warm-up
     times: dict[str, list[float]] = {name: [] for name in steps}
     names, began = list(steps), time.perf_counter()
     for turn in range(MOST_ROUNDS):
@@ -192,7 +192,7 @@ def measure_case(width: int, positions: int, device: str, seconds: float) -> lis
 
 
 def fit_growth(rows: list[Measurement]) -> tuple[float | None, float | None]:
-    """Exponents a and b of the least-squares fit `time ~ d^a m^b`; None where only one size was measured."""
+    """Exponents a and b of the least-squares fit `time ~ d^a m^b`; None if only one size was measured."""
     widths, positions = {r.width for r in rows}, {r.positions for r in rows}
     varying = [len(widths) > 1, len(positions) > 1]
     columns = [[math.log(r.width) for r in rows], [math.log(r.positions) for r in rows]]
@@ -204,7 +204,7 @@ def fit_growth(rows: list[Measurement]) -> tuple[float | None, float | None]:
 
 
 def rows_to_claims(rows: list[Measurement]) -> list[str]:
-    """What the library promises, beside what was measured."""
+    """The library's targets, with the measured values."""
     found = {(r.peer, r.width, r.positions): r for r in rows}
     claims = []
     for peer, target in (("WC autodiff", 1.5), ("ZCA autodiff", 3)):
@@ -253,9 +253,11 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, under a minute")
     parser.add_argument("--widths", type=sizes, metavar="D,...", help="channels d")
-    parser.add_argument("--positions", type=sizes, metavar="M,...", help="m = N H W: 32 or 64 times a square")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads on the CPU; PyTorch's choice by default")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="writes the measurements as JSON")
+    parser.add_argument(
+        "--positions", type=sizes, metavar="M,...", help="m = N H W, which must be 32 or 64 times a square"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads; PyTorch's default if not given")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the measurements to this JSON file")
     chosen = parser.parse_args(arguments)
     chosen.widths = chosen.widths or (QUICK_WIDTHS if chosen.quick else WIDTHS)
     chosen.positions = chosen.positions or (QUICK_POSITIONS if chosen.quick else POSITIONS)

@@ -1,11 +1,11 @@
-"""Images per second through `wcgan.data.load`: cold (decode and pack) and warm (map the pack and read all of it).
+"""Speed of `wcgan.data.load` in images per second: cold (decode and pack) and warm (map the pack and read it).
 
     python benchmarks/loader.py [--images 2000] [--rounds 3] [--folder DIR]
 
-Writes synthetic folders (photographs of ImageNet's usual size as JPEG, and small PNG and JPEG files), loads each with
-an empty cache, then again with the pack in place, and prints the best of the rounds. Files are in the page cache when
-they are read: it is decoding and mapping that are measured, not the disk. Images per second of processor time are what
-one processor does alone, on a machine that others use too.
+Writes synthetic folders (JPEG photographs of ImageNet's usual size, and small PNG and JPEG files), loads each with an
+empty cache and again with the pack in place, and prints the fastest round. The files are in the page cache, so the
+timings cover decoding and mapping, not the disk. Images per second of CPU time are the speed of one core, even on a
+loaded machine.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Case:
     extension: str
     size: tuple[int, int]
     resolution: int
-    share: float  # of the images asked for; large ones take longer
+    share: float  # share of the requested images; large ones take longer
 
 
 CASES = (
@@ -45,7 +45,7 @@ CASES = (
 
 
 def write_folder(folder: Path, case: Case, count: int) -> None:
-    """Smooth colour with some noise, so that files are about as large as photographs' are; ten classes."""
+    """Writes smooth colours with some noise, so that files are about as large as photographs, in ten classes."""
     rng = np.random.default_rng(0)
     width, height = case.size
     for i in range(count):
@@ -64,7 +64,7 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def measure(folder: Path, case: Case, rounds: int, cache: Path) -> tuple[float, float, float, float]:
-    """Seconds to load cold, by the clock and of processors, to load warm, and to read all of it: the best of rounds."""
+    """Fastest round: seconds to load cold (wall and CPU time), to load warm, and to read all images."""
 
     def load() -> data.Dataset:
         return data.load(folder, resolution=case.resolution)
@@ -83,9 +83,9 @@ def measure(folder: Path, case: Case, rounds: int, cache: Path) -> tuple[float, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=2000, help="images in a folder of small ones")
+    parser.add_argument("--images", type=int, default=2000, help="number of images in a folder of small ones")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where to write; a temporary folder by default")
+    parser.add_argument("--folder", type=Path, help="where to write the folders; a temporary folder by default")
     options = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {workers()} processors, Pillow {Image.__version__}")
     print(f"{'':22}{'images':>8}{'cold, 1/s':>12}{'1/processor-s':>15}{'warm, ms':>10}{'warm + read, 1/s':>18}")

@@ -1,12 +1,11 @@
-"""The least that a training iteration can take: its operations and bytes, and the time they need on an H200.
+"""Lower bound for the time of a training iteration: operations and bytes, and the time they take on an H200.
 
     python benchmarks/roofline.py [PRESET ...]
 
-Networks are built without memory and run once on one image, so that the count is of the layers as they are. Counted
-are convolutions and dense layers forward and backward, the passes over a batch of each normalisation, and Adam.
-Bytes are those of activations in bfloat16, each read and written as if nothing stayed in the cache; ReLU, sums and
-biases cost none, as where they are fused into their neighbours. Left out: the d x d algebra of whitening and spectral
-normalisation, which is a matter of latency.
+Networks are built on the meta device and run on one image, so that the layers themselves are counted. The count has
+convolutions and dense layers (forward and backward), each normalisation's passes over the batch, and Adam. Activations
+are bfloat16, and are read and written as if nothing stayed in the cache. ReLU, sums and biases are free, as if fused.
+The d x d algebra of whitening and spectral norm is left out: it is bound by latency.
 """
 
 import argparse
@@ -23,37 +22,41 @@ from wcgan.norm import WhiteningLayer
 from wcgan.paper.presets import preset
 from wcgan.runs.config import Config
 
-FLOPS, BANDWIDTH = 790e12, 4.3e12  # a second, of an H200: bfloat16 products and copies as measured, not as printed
+FLOPS, BANDWIDTH = (
+    790e12,
+    4.3e12,
+)  # per second on an H200: bfloat16 products and copies, as measured, not as in the data sheet
 ACTIVATION, PARAMETER = 2, 4  # bytes
 ADAM = 7  # reads of weight, gradient and two moments, writes of all but the gradient
-# Passes over a batch of a normalisation: of them, forward reads x for the statistics and again for the map, and writes;
-# backward reads x and the gradient for the sums and again for the map, and writes. Whitening's are as many.
+# Passes of a normalisation over the batch. Forward reads x for the statistics and again for the map, and writes.
+# Backward reads x and the gradient for the sums and again for the map, and writes. Whitening makes as many.
 NORM_TRAFFIC = {"forward": 3, "backward": 5}
-# Products of d x d with d x m, in units of d^2 m operations: half a Gram matrix and a map; two sums and two maps.
+# Products of d x d with d x m, in units of d^2 m operations. Forward: half a Gram matrix and a map; backward: two sums
+# and two maps.
 WHITENING_PRODUCTS = {"forward": 1 + 2, "backward": 2 + 2 + 2}
-COMPOSED = 9 / 4  # 3x3 products beside an upsampling or a pooling, for one of the 4x4 kernel that holds both
+COMPOSED = 9 / 4  # products of a 3x3 kernel with upsampling or pooling, per product of the 4x4 kernel that merges both
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer does to one image, forward."""
+    """The forward pass of a layer for one image."""
 
     kind: str
     flops: float
     inputs: int
-    """Numbers that it reads."""
+    """Values it reads."""
     outputs: int
-    """Numbers that it writes."""
+    """Values it writes."""
     weights: int
     needs_gradient: bool
-    """Whether its input has a gradient."""
+    """Whether its input needs a gradient."""
     written_flops: float
-    """As the paper writes the layer: upsampling or pooling beside a 3x3 convolution."""
+    """The layer as the paper writes it: a 3x3 convolution, and separate upsampling or pooling."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Some passes of a layer over a batch."""
+    """Passes of a layer over a batch."""
 
     kind: str
     flops: float
@@ -62,7 +65,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """Computing or moving, whichever takes longer."""
+        """The longer of the times for computing and for moving data."""
         return max(self.flops / FLOPS, self.bytes / BANDWIDTH)
 
 
@@ -92,7 +95,7 @@ class Floor:
 
 
 def network_to_layers(network: nn.Module, run: Callable[[], Tensor]) -> list[Layer]:
-    """The layers of a network that `run` passes through, in order."""
+    """The layers that `run` passes through, in order."""
     found: list[Layer] = []
 
     def note(module: nn.Module, inputs: tuple[Any, ...], out: Tensor) -> None:
@@ -129,7 +132,7 @@ def forward(layers: list[Layer], images: int) -> list[Work]:
 
 
 def backward(layers: list[Layer], images: int, weights: bool) -> list[Work]:
-    """Gradients of the inputs, where these have any, and of the weights."""
+    """Gradients of the weights, and of the inputs that need them."""
     work = []
     for layer in layers:
         if layer.needs_gradient:
@@ -148,7 +151,7 @@ def _work(layer: Layer, images: int, direction: str) -> Work:
 
 
 def config_to_work(config: Config) -> list[Work]:
-    """Everything counted in one iteration."""
+    """All the work of one iteration."""
     train = config.train
     with torch.device("meta"):
         generator, discriminator = build_generator(config.generator), build_discriminator(config.discriminator)

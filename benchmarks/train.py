@@ -1,16 +1,16 @@
-"""Milliseconds of a training iteration of the CIFAR-10 networks, as ratios to batch normalisation, and where they go.
+"""Time of a training iteration of the CIFAR-10 networks, as ratios to batch norm, and where it is spent.
 
     python benchmarks/train.py [--device cpu|cuda] [--width N] [--rounds N] [--threads N] [--set SECTION.FIELD=VALUE]
     python benchmarks/train.py --device cuda --ways eager compiled graph both [--peers BN WC]
-    torchrun --nproc-per-node 2 benchmarks/train.py ...     also counts and times what the processes exchange
+    torchrun --nproc-per-node 2 benchmarks/train.py ...     also counts and times the communication
 
-The paper's set-ups with spectral normalisation, on synthetic images: plain for BN and WC, with a projection
-discriminator for cBN and cWC. On a GPU the networks are as wide as the paper's and run as `wcgan train` runs them
-(`--set train.precision=float32 --set train.compile=no` for the paper's way); on the CPU, where that takes minutes an
-iteration, all widths are 32. The four take turns within one run: a round times each once, the next starts with another,
-and the fastest round counts, since other processes can only add to it. With `--ways`, each runs as it is written,
-compiled, as a CUDA graph or both, all in turns. With `--threads 1` the thread's own processor
-time is taken, to which a busy machine adds little.
+Uses the paper's networks with spectral norm on synthetic images: unconditional for BN and WC, with a projection
+discriminator for cBN and cWC. On a GPU, the networks have the paper's widths and run as in `wcgan train`; for the
+paper's settings, use `--set train.precision=float32 --set train.compile=no`. On a CPU, where that takes minutes per
+iteration, all widths are 32. All four take turns within one run: each round times every one once, starting with a
+different one. The fastest round is reported, since other processes can only slow it down. With `--ways`, each runs in
+eager mode, compiled, as a CUDA graph, or both. With `--threads 1`, the script measures CPU time of the thread, which
+depends little on the load of the machine.
 """
 
 import argparse
@@ -72,7 +72,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Steps:
-    """What is timed for a peer; each takes the number of an iteration."""
+    """The steps to time for a peer; each takes the number of the iteration."""
 
     iteration: Step
     short_iteration: Step
@@ -91,7 +91,7 @@ def make_steps(config: Config, rank: Rank) -> Steps:
 
 
 def times_to_measurement(peer: str, whole: float, short: float, data: float, critic_steps: int) -> Measurement:
-    """Where an iteration's time goes, from an iteration with one update of the discriminator in place of several.
+    """How the time of an iteration is spent, derived from an iteration with a single discriminator update.
 
     The difference is what an update of the discriminator takes, with its data and its generated images; what is left
     of the short iteration is the generator's. Nothing is inserted into the code that is measured, and on a GPU nothing
@@ -102,7 +102,7 @@ def times_to_measurement(peer: str, whole: float, short: float, data: float, cri
 
 
 class Wire:
-    """Counts the sums over processes while it is in place."""
+    """Counts the all-reduces in its block."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, torch.dtype, torch.device]] = []
@@ -121,7 +121,7 @@ class Wire:
         dist.all_reduce = self._send
 
     def replay(self) -> Step:
-        """A step that makes the same sums with nothing between them."""
+        """A step with the same all-reduces and nothing else."""
         tensors = [torch.zeros(count, dtype=dtype, device=device) for count, dtype, device in self.sent]
 
         def step(_: int) -> None:
@@ -132,7 +132,7 @@ class Wire:
 
 
 def measure(configs: dict[str, Config], rounds: int, rank: Rank) -> list[Measurement]:
-    """All peers in turns; a peer's time is its fastest."""
+    """Times all peers in turns; the fastest round of each is reported."""
     device = find_hardware(next(iter(configs.values())).train).device
     steps = {name: make_steps(config, rank) for name, config in configs.items()}
     wires = {name: Wire() for name in steps}
@@ -160,7 +160,7 @@ def measure(configs: dict[str, Config], rounds: int, rank: Rank) -> list[Measure
 
 
 def baseline_of(name: str) -> str:
-    """The peer that another is compared with, run in the same way."""
+    """The baseline of a peer, run the same way."""
     peer, _, way = name.partition(" ")
     return f"{BASELINES.get(peer, peer)} {way}".strip()
 
@@ -189,14 +189,21 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=("cpu", "cuda"), default=default)
-    parser.add_argument("--width", type=int, metavar="N", help=f"of all layers; {WIDTH_ON_CPU} on the CPU, else full")
-    parser.add_argument("--full", action="store_true", help="the paper's widths on the CPU too")
+    parser.add_argument(
+        "--width",
+        type=int,
+        metavar="N",
+        help=f"width of all layers; by default {WIDTH_ON_CPU} on a CPU, and the paper's on a GPU",
+    )
+    parser.add_argument("--full", action="store_true", help="use the paper's widths on a CPU too")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads on the CPU; PyTorch's choice by default")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS, help="those to time; all by default")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[], help="as written, compiled, as a graph, both")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads; PyTorch's default if not given")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS, help="which ones to time; all by default")
+    parser.add_argument(
+        "--ways", nargs="+", choices=WAYS, default=[], help="eager mode, compiled, as a CUDA graph, or both"
+    )
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.FIELD=VALUE")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="writes the measurements as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the measurements to this JSON file")
     chosen = parser.parse_args(arguments)
     if chosen.width is None and chosen.device == "cpu" and not chosen.full:
         chosen.width = WIDTH_ON_CPU

@@ -1,13 +1,13 @@
-"""How alike the images of one class are: a sign of a generator that collapsed.
+"""Measure how similar the images of one class are, to detect mode collapse.
 
     python benchmarks/twins.py results/ablation-cWC/*/seed-0/samples/*.png results/labels/*/samples/*.png --data FOLDER
     python benchmarks/twins.py RUN ...
 
-Grids are PNGs of `wcgan train` with a class in each row, ten images of CIFAR-10 wide. Of a run ten images of each class
-are drawn from its last checkpoint twice, once with the running statistics and once, as in training, with those of the
-batch. An image's nearest is that of its class with which its pixels correlate most. Printed are the median of these
-correlations, and the share of images whose nearest is a twin, above 0.8; and the same of ten test images of each class
-of the runs' data sets and, with `--data`, the folder that holds it, of CIFAR-10.
+The arguments are PNG grids from `wcgan train` with one class per row and ten CIFAR-10 images per row, or runs. For a
+run, ten images per class are drawn from its last checkpoint, once with the running statistics and once with batch
+statistics, as in training. For each image, the script finds the image of its class with the highest pixel correlation.
+It prints the median of these correlations, and the share of twins: images whose highest correlation is above 0.8. For
+comparison, it prints the same for ten test images per class of each run's dataset, and of CIFAR-10 with `--data`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ COLUMNS = 10
 
 
 def png_to_rows(file: Path, columns: int = COLUMNS, resolution: int = 32, border: int = 2) -> Tensor:
-    """A grid as `wcgan train` writes it -> `(rows, columns, C, H, W)`."""
+    """A grid from `wcgan train` -> `(rows, columns, C, H, W)`."""
     scale, side = scale_to_show(resolution), resolution + border
     pixels = torch.from_numpy(np.array(Image.open(file).convert("RGB")))[::scale, ::scale].permute(2, 0, 1)
     height, width = pixels.shape[1:]
@@ -49,7 +49,7 @@ def name_to_rows(name: str, folder: Path | None) -> Tensor:
 
 @torch.no_grad()
 def run_to_rows(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Images of a run's generator, the same noise for each class: with the running statistics, and with a batch's."""
+    """Images from a run's generator, with the same noise for each class: with running and with batch statistics."""
     sampler = load_generator(folder, device="cpu")
     classes = sampler.config.classes if sampler.conditional else None
     if classes is None:
@@ -63,7 +63,7 @@ def run_to_rows(folder: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def nearest(rows: Tensor) -> Tensor:
-    """`(rows, columns, ...)` -> of each image, its largest correlation with another of its row."""
+    """`(rows, columns, ...)` -> for each image, its highest correlation with another image of its row."""
     flat = rows.flatten(2).double()
     flat = torch.nn.functional.normalize(flat - flat.mean(2, keepdim=True), dim=2)
     correlations = flat @ flat.mT - 2 * torch.eye(flat.shape[1], dtype=flat.dtype)

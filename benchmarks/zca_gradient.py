@@ -1,14 +1,14 @@
-"""How accurate the gradient of a whitening matrix is in float32 when two eigenvalues of the covariance are close.
+"""Accuracy of a whitening matrix's gradient in float32 when two eigenvalues of the covariance are close.
 
     python benchmarks/zca_gradient.py [RUN ...] [--channels 24] [--trials 20] [--picture docs/images/zca-gradient.svg]
 
-Prints relative errors against the closed form in float64, medians over random covariances; for batches with fewer
-positions than channels, how many of their gradients are not finite; and for the generator of each run, at each of its
-checkpoints, how close two eigenvalues come in any layer.
+Prints the median relative error over random covariances, against the closed form in float64; for batches with fewer
+positions than channels, the number of gradients that are not finite; and for each checkpoint of each run, the smallest
+gap between two eigenvalues in any layer of the generator.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from wcgan.functional import covariance_to_whitening, moments, whiten
-from wcgan.functional._factorisations import ZCA
+from wcgan.functional._factorisations import ZCA, WhiteningKind
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningLayer
 from wcgan.report.charts import HEIGHT, WIDTH, Series, series_to_svg, swatch
@@ -25,13 +25,13 @@ from wcgan.report.html import CHART, tag
 from wcgan.runs.checkpoint import find_checkpoint, tensors_to_network
 from wcgan.runs.folder import Run
 
-KINDS = ("cholesky", *ZCA)
+KINDS: tuple[WhiteningKind, ...] = ("cholesky", *ZCA)
 GAPS = tuple(10 ** (-power / 2) for power in range(15))
 SCALES = (10.0, 1.0, 0.3, 0.1, 0.03)
 
 
 def close_pair(channels: int, gap: float, seed: int) -> Tensor:
-    """A covariance with eigenvalues from 0.1 to 10, and one more at 1 + gap beside one at 1."""
+    """A covariance with eigenvalues from 0.1 to 10, including 1 and 1 + gap."""
     generator = torch.Generator().manual_seed(seed)
     basis, _ = torch.linalg.qr(torch.randn(channels, channels, dtype=torch.float64, generator=generator))
     apart = torch.logspace(-1, 1, channels - 1, dtype=torch.float64)
@@ -40,16 +40,16 @@ def close_pair(channels: int, gap: float, seed: int) -> Tensor:
     return basis @ torch.diag(values) @ basis.T
 
 
-def gradient(covariance: Tensor, whitening: str, seed: int) -> Tensor:
-    """Of the whitening matrix in a random direction."""
+def gradient(covariance: Tensor, whitening: WhiteningKind, seed: int) -> Tensor:
+    """Gradient of the whitening matrix in a random direction."""
     leaf = covariance.clone().requires_grad_()
     cotangent = torch.randn(leaf.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1000))
     (found,) = torch.autograd.grad(covariance_to_whitening(leaf, whitening), leaf, cotangent.to(leaf.dtype))
     return found
 
 
-def error(whitening: str, channels: int, gap: float, trials: int) -> float:
-    """Of the gradient in float32, relative to its norm: the median over random covariances."""
+def error(whitening: WhiteningKind, channels: int, gap: float, trials: int) -> float:
+    """Relative error of the float32 gradient: median over random covariances."""
     errors = []
     for seed in range(trials):
         covariance = close_pair(channels, gap, seed)
@@ -59,7 +59,7 @@ def error(whitening: str, channels: int, gap: float, trials: int) -> float:
 
 
 def whiten_by_autodiff(x: Tensor, eps: float = 1e-3) -> Tensor:
-    """ZCA with PyTorch's own gradient of an eigendecomposition."""
+    """ZCA whitening, differentiated through PyTorch's `eigh`."""
     values, vectors = torch.linalg.eigh((1 - eps) * torch.cov(x.T) + eps * torch.eye(x.shape[1]))
     return (x - x.mean(0)) @ (vectors / values.sqrt()) @ vectors.T
 
@@ -71,7 +71,7 @@ WHITENERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def count_nonfinite(name: str, positions: int, channels: int, scale: float, trials: int) -> int:
-    """How many random batches of this standard deviation get a gradient with NaN or Inf, in float32."""
+    """Number of random batches with this standard deviation whose float32 gradient has NaN or Inf."""
     count = 0
     for seed in range(trials):
         generator = torch.Generator().manual_seed(seed)
@@ -83,7 +83,7 @@ def count_nonfinite(name: str, positions: int, channels: int, scale: float, tria
 
 
 def smallest_gap(run: Run, checkpoint: str) -> float:
-    """Between neighbouring eigenvalues of a shrunk covariance, relative to the larger: the least over a generator."""
+    """Smallest relative gap between neighbouring eigenvalues of a shrunk covariance, over a generator's layers."""
     config = run.config()
     network = build_generator(config.generator).train()
     tensors_to_network(find_checkpoint(run, checkpoint), "generator", network)
@@ -105,7 +105,7 @@ def smallest_gap(run: Run, checkpoint: str) -> float:
     return min(gaps)
 
 
-def errors_to_picture(errors: dict[str, list[float]]) -> str:
+def errors_to_picture(errors: Mapping[WhiteningKind, list[float]]) -> str:
     series = [
         Series(kind, style, tuple((power / 2, value) for power, value in enumerate(values)))
         for style, (kind, values) in enumerate(errors.items())
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=Path, help="folders of unconditional runs")
     parser.add_argument("--channels", type=int, default=24)
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--picture", type=Path, help="an SVG file to write")
+    parser.add_argument("--picture", type=Path, help="write the curves to this SVG file")
     args = parser.parse_args()
     errors = {kind: [error(kind, args.channels, gap, args.trials) for gap in GAPS] for kind in KINDS}
     print(f"Relative error of the gradient in float32, {args.channels} channels, median of {args.trials}\n")

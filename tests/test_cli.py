@@ -548,6 +548,7 @@ def test_help_explains_every_option_of_every_command(command):
     for name, each in found.items():
         unexplained = [option.name for option in each.params if not (option.help or "").endswith((".", ")"))]
         assert unexplained == [], name
+        assert [option.name for option in each.params if "[" in (option.help or "")] == []  # it would be left out
         code, out, _ = command(*name, "--help")
         assert code == 0
         assert "<bool>" not in out
@@ -563,7 +564,7 @@ def test_help_lists_the_commands_in_groups(command):
         [line.split()[1] for line in panel if line.startswith("\u2502 ") and line[2].isalpha()] for panel in panels
     ]
     assert [" ".join(found) for found in names] == [
-        "train classify presets datasets",
+        "train classify tune presets datasets",
         "models sample interpolate demo export",
         "evaluate compare reproduce study",
     ]
@@ -577,8 +578,8 @@ def test_one_word_stands_for_one_option_in_all_commands(command):
         for option in each.params:
             if option.param_type_name == "option" and option.name != "help" and not hasattr(each, "commands"):
                 annotation = get_args(inspect.signature(each.callback).parameters[option.name].annotation)[0]
-                kinds = frozenset(get_args(annotation) or [annotation]) - {type(None)}
-                words.setdefault(max(option.opts, key=len), {})[name] = kinds
+                kinds = {str if kind is Path else kind for kind in get_args(annotation) or [annotation]} - {type(None)}
+                words.setdefault(max(option.opts, key=len), {})[name] = frozenset(kinds)
     assert {word: kinds for word, kinds in words.items() if len(set(kinds.values())) > 1} == {}
     assert [names for names in ("--dataset", "--reference", "--count", "--label") if names in words] == []
 
@@ -595,6 +596,22 @@ def test_completion_is_installed_for_the_users_shell(place, shell, file):
     )
     assert f"{shell} completion installed" in done.stdout
     assert "_WCGAN_COMPLETE" in (place / file).read_text()
-    asked = {"_WCGAN_COMPLETE": "complete_bash", "COMP_WORDS": "wcgan inter", "COMP_CWORD": "1"}
-    done = subprocess.run(arguments, env=environment | asked, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["interpolate"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("wcgan inter", ["interpolate"]),
+        ("wcgan sample digits", ["digits-cWC_sa"]),
+        ("wcgan train digits/cWC_", ["digits/cWC_sa", "digits/cWC_sa-cls-only"]),
+        ("wcgan sample --trunc", ["--truncation"]),
+    ],
+)
+def test_what_is_typed_is_completed(monkeypatch, capsys, typed, words):
+    monkeypatch.setenv("_WCGAN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+    monkeypatch.setattr(sys, "argv", ["wcgan"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert sorted(capsys.readouterr().out.split()) == words

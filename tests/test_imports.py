@@ -19,8 +19,10 @@ ORDER = [
 DOOR = {
     *(f"wcgan.runs.sampler{name}" for name in ("", ".Sampler", ".load_generator")),
     *(f"wcgan.runs.pretrained{name}" for name in ("", ".Model", ".shipped_models")),
-    *("wcgan.core.config", "wcgan.core.config.override", "wcgan.data", "wcgan.data.Dataset", "wcgan.paper"),
-    *("wcgan.report", "wcgan.runs.config", "wcgan.runs.config.Config", "wcgan.train", "wcgan.train.Callback"),
+    *("wcgan.data", "wcgan.data.Dataset", "wcgan.report", "wcgan.train", "wcgan.train.Callback"),
+    *(f"wcgan.paper.presets{name}" for name in ("", ".dataset_to_config", ".default_folder", ".find_config")),
+    *(f"wcgan.runs.config{name}" for name in ("", ".Config", ".change")),
+    *(f"wcgan.runs.folder{name}" for name in ("", ".Run", ".is_begun")),
 }
 LAYERS = ("functional", "kernels", "norm")
 FILES = sorted(ROOT.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""How much is measured, and the report while it grows."""
+"""The sizes to measure, and the report that grows with each measurement."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from wcgan.core.files import write_atomically
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes to measure."""
 
     widths: tuple[int, ...] = (32, 64, 128, 256, 512)
     batches: tuple[int, ...] = (1, 5)
@@ -42,7 +42,7 @@ QUICK = Sizes(
 
 @dataclass
 class Bench:
-    """The report while it grows."""
+    """The report, written after each measurement."""
 
     device: str
     sizes: Sizes
@@ -54,14 +54,14 @@ class Bench:
 
     @contextmanager
     def attempt(self, *path: str) -> Iterator[None]:
-        """What cannot be measured here is said, and the rest goes on."""
+        """Skips a measurement that fails, and records the reason."""
         try:
             yield
         except (RuntimeError, ValueError) as error:
             self._skip(path, str(error).strip().partition("\n")[0])
 
     def wants(self, *path: str) -> bool:
-        """Whether there is time left for a measurement; says what is done."""
+        """Whether there is time left for a measurement; prints its name."""
         if time.monotonic() - self.began >= self.seconds:
             self._skip(path, f"{self.seconds:.0f} s had passed")
             return False
@@ -70,7 +70,7 @@ class Bench:
         return True
 
     def add(self, *path: str, value: Any, measured: tuple[str, ...] = ()) -> None:
-        """Puts a figure in its place in the report, with the commit that it is of, and writes the file.
+        """Adds a measurement to the report, with its commit, and writes the file.
 
         Args:
             path: of its place.

@@ -1,4 +1,4 @@
-"""What is measured: each function takes a `Bench` and adds its figures to the report."""
+"""The measurements: each function takes a `Bench` and adds its results to the report."""
 
 import math
 import sys
@@ -43,7 +43,7 @@ EPS = 1e-3
 
 
 def measure_factorisation(bench: Bench) -> None:
-    """Covariance -> whitening matrix: our kernel, and the library's factorisation and triangular solution."""
+    """Covariance -> whitening matrix: our kernel, and the library's factorisation and triangular solve."""
     for width in bench.sizes.widths:
         samples = torch.randn(max(bench.sizes.batches), width, 4 * width, device=bench.device)
         every = samples @ samples.mT / samples.shape[-1]
@@ -64,7 +64,7 @@ def measure_factorisation(bench: Bench) -> None:
 
 
 def factorise(covariance: Tensor) -> object:
-    """The kernel, where the GPU has what it needs; else what the layer does without it."""
+    """The kernel if the GPU supports it; otherwise the layer's fallback."""
     if covariance.is_cuda and cholesky.supports(covariance, RETRY_SHRINKAGE):
         return cholesky.factorise(covariance, EPS, RETRY_SHRINKAGE)
     return covariance_to_whitening(covariance, eps=EPS)
@@ -97,7 +97,7 @@ def measure_layers(bench: Bench) -> None:
 
 
 def make_inputs(shape: tuple[int, int, int], dtype: torch.dtype, bench: Bench) -> list[tuple[Tensor, Tensor]]:
-    """Batches of correlated channels and gradients of their outputs, together twice the cache or as many as calls."""
+    """Batches of correlated channels and output gradients: twice the size of the cache, or one per call."""
     samples, channels, side = shape
     random = torch.Generator(bench.device).manual_seed(0)
 
@@ -153,7 +153,7 @@ def tf32_allowed() -> Iterator[None]:
 
 
 def measure_iterations(bench: Bench) -> None:
-    """A whole iteration as `wcgan train` runs it: each variant in turns with its baseline."""
+    """A whole iteration as in `wcgan train`: each variant takes turns with its baseline."""
     keep_compiled_networks()
     baselines: dict[str, Step] = {}
     for name, variant in VARIANTS.items():
@@ -179,7 +179,7 @@ def measure_iterations(bench: Bench) -> None:
 
 
 def make_iteration(variant: Variant, bench: Bench) -> Step:
-    """A step that has been compiled, recorded and run."""
+    """A step after compilation, capture and warm-up."""
     config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
     hardware = find_hardware(replace(config.train, device=bench.device))
     players = build_players(config, hardware.device, hardware.channels_last)
@@ -194,7 +194,7 @@ def make_iteration(variant: Variant, bench: Bench) -> Step:
 
 
 def iteration_timer(step: Step, bench: Bench) -> Timer:
-    """Seconds of an iteration, of as many at once as make a timing long enough, 20 at most."""
+    """Seconds per iteration, timed over enough iterations (20 at most)."""
     numbers = iter(range(10, sys.maxsize))
 
     def timing(count: int) -> float:
@@ -211,7 +211,7 @@ def iteration_timer(step: Step, bench: Bench) -> Timer:
 
 
 def profile_iteration(step: Step, iterations: int = 3) -> dict[str, float]:
-    """Milliseconds of an iteration's kernels, by what they do."""
+    """Milliseconds of an iteration's kernels, by kind."""
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for number in range(iterations):
             step(number)
@@ -221,7 +221,7 @@ def profile_iteration(step: Step, iterations: int = 3) -> dict[str, float]:
 
 
 def measure_inference(bench: Bench) -> None:
-    """Images from a folded generator in bfloat16, compiled, with every layer of its normalisation a constant map."""
+    """Images from a folded generator in bfloat16, compiled, where every normalisation layer is a constant map."""
     timers: dict[str, Timer] = {}
     dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
     for name in ("BN", "WC"):
@@ -232,7 +232,7 @@ def measure_inference(bench: Bench) -> None:
             generator = build_generator(config.generator).to(bench.device)
             noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
             with torch.no_grad():
-                generator(noise)  # statistics that are not the identity
+                generator(noise)  # so that the statistics are not the identity
                 folded = wcgan.fold(generator).to(dtype=dtype)
                 folded = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
                 if bench.device == "cuda":
@@ -243,7 +243,7 @@ def measure_inference(bench: Bench) -> None:
 
 
 def measure_runs(bench: Bench, iterations: int, folder: Path | None, weights: Path | None) -> None:
-    """Training on the kernels and on plain operators, judged with the runs that are in the file already."""
+    """Training with the kernels and with plain operators, together with the runs already in the file."""
     with bench.attempt("runs"):
         measure_curves(
             iterations,

@@ -1,4 +1,4 @@
-"""What is compared: layers, variants of a training iteration, and names for the kernels of one."""
+"""The layers and training iterations to compare, and the kinds of kernels in an iteration."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -20,13 +20,13 @@ Passes = Callable[[], AbstractContextManager[None]]
 
 
 def cholesky_without_wait(sigma: Tensor) -> Tensor:
-    """`layers.cholesky_whitening`, without a look at whether it failed, for which a GPU would have to be waited for."""
+    """`layers.cholesky_whitening` without its check for failure, which would sync with the GPU."""
     lower, _ = torch.linalg.cholesky_ex(sigma)
     return torch.linalg.solve_triangular(lower, torch.eye(sigma.shape[0], device=sigma.device), upper=False)
 
 
 class PlainAutodiff(nn.Module):
-    """Whitening and coloring by PyTorch's operators and autograd, in float32 whatever the batch and autocast.
+    """Whitening and coloring with PyTorch operators and autograd, always in float32.
 
     Args:
         channels: of the input.
@@ -44,8 +44,7 @@ class PlainAutodiff(nn.Module):
             return out.relu() if relu else out
 
 
-# A layer of d channels, and what it is run on. IterNorm whitens groups of 64 channels by five steps of Newton's
-# iteration; ZCA takes eigenvalues.
+# Name -> a layer of d channels and the passes it uses. IterNorm whitens groups of 64 channels with five Newton steps.
 LAYERS: dict[str, tuple[Callable[[int], nn.Module], Passes]] = {
     "BN": (nn.BatchNorm2d, nullcontext),
     "WC": (wcgan.WhiteningColoring2d, nullcontext),
@@ -61,14 +60,14 @@ class Variant:
     """A training iteration."""
 
     normalization: str
-    """Of the generator."""
+    """The generator's normalisation."""
     passes: Passes = nullcontext
-    """What the layers run on."""
+    """The passes that the layers use."""
     autodiff: bool = False
-    """Whether the layers are replaced by ones that autograd differentiates."""
+    """Whether to replace the layers with plain autodiff versions."""
 
 
-# The most important first, for where time is short.
+# The most important first, in case time runs out.
 VARIANTS = {
     "BN": Variant("BN"),
     "WC": Variant("WC"),
@@ -83,7 +82,7 @@ VARIANTS = {
 
 
 def use_autodiff(players: Players, train: TrainConfig) -> None:
-    """Puts plain autodiff in the place of the generator's layers, on the parameters that its optimiser has."""
+    """Replaces the generator's layers with plain autodiff versions that share their parameters."""
     parts = {train.critic_steps * train.batch: train.critic_steps}
     peers: dict[nn.Module, nn.Module] = {}
     for layer in players.generator.modules():
@@ -97,7 +96,7 @@ def use_autodiff(players: Players, train: TrainConfig) -> None:
     assert not any(isinstance(module, WhiteningLayer) for module in players.generator.modules())
 
 
-# What a kernel does, by the first pattern in its name.
+# Kind of kernel -> pattern in its name; the first match counts.
 KERNELS = {
     "factorisation": r"^factorise",
     "passes of whitening": r"^(centre|cross|moments|products|fold|map)_kernel",
@@ -110,7 +109,7 @@ KERNELS = {
 
 
 def kernels_to_shares(times: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Names of kernels and their times -> the time of each kind, and `other`, and `all`."""
+    """Names and times of kernels -> time by kind, with `other` and `all`."""
     shares = dict.fromkeys((*KERNELS, "other", "all"), 0.0)
     for name, time in times:
         kind = next((kind for kind, pattern in KERNELS.items() if re.search(pattern, name)), "other")

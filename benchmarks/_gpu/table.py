@@ -1,9 +1,9 @@
-"""The report of `gpu.py` as one table, each figure beside what it is compared with and what it should be."""
+"""The report of `gpu.py` as a table: each measurement with its baseline and its target."""
 
 from dataclasses import dataclass
 from typing import Any
 
-# What an iteration is compared with.
+# The baseline of each iteration.
 BASELINES = {
     "BN": "BN",
     "WC": "BN",
@@ -15,7 +15,7 @@ BASELINES = {
     "WC autodiff": "BN",
     "WzcaC": "BN",
 }
-SHOWN = ("BN", "WC", "cBN", "cWC")  # whose floors and kernels are printed; the file has all
+SHOWN = ("BN", "WC", "cBN", "cWC")  # printed with lower bounds and kernels; the file has all
 UNITS = {
     "factorisation_us": "us",
     "layer_us": "us",
@@ -24,7 +24,7 @@ UNITS = {
     "iteration_ms": "ms",
     "inference_ms": "ms",
 }
-NESTED = ("factorisation_us", "layer_us", "eager_us")  # a dictionary per case
+NESTED = ("factorisation_us", "layer_us", "eager_us")  # one dictionary per case
 TITLES = {
     "factorisation_us": "factorisation",
     "layer_us": "layer",
@@ -37,7 +37,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table.
+    """A row of the table.
 
     Attributes:
         what: part and case.
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Target:
-    """A figure that is asked for.
+    """A target.
 
     Attributes:
         part: a key of the report.
@@ -92,20 +92,20 @@ TARGETS = (
 
 
 def find(report: dict[str, Any], part: str, case: str, name: str) -> float | None:
-    """A figure of the report; None where it was not measured."""
+    """A value from the report; None if it was not measured."""
     place = report.get(part, {})
     value = (place.get(case, {}) if case else place).get(name)
     return None if value is None else float(value)
 
 
 def report_to_rows(report: dict[str, Any]) -> list[Row]:
-    """Every time that was measured, with its ratio to its baseline's."""
+    """All measured times, with their ratios to the baseline."""
     rows = []
     for part, unit in UNITS.items():
         for case, values in report.get(part, {}).items() if part in NESTED else [("", report.get(part, {}))]:
             for name, value in values.items():
                 baseline = "library" if part == "factorisation_us" else BASELINES.get(name, "BN")
-                if part == "eager_us":  # taken round by round, which a ratio of two medians is not
+                if part == "eager_us":  # computed per round, unlike a ratio of two medians
                     baseline, ratio = "BN", report["eager_ratio"][case][name]
                 elif part == "iteration_ms":
                     ratio = report.get("ratio_to_bn", {}).get(name)
@@ -116,7 +116,7 @@ def report_to_rows(report: dict[str, Any]) -> list[Row]:
 
 
 def target_to_line(target: Target, report: dict[str, Any]) -> str | None:
-    """What was asked for beside what was measured; None where it was not."""
+    """Targets and measured values; None if not measured."""
     value = find(report, target.part, target.case, target.name)
     if value is not None and target.over is not None:
         if target.part == "iteration_ms" and BASELINES[target.name] == target.over:
@@ -137,7 +137,7 @@ def target_to_line(target: Target, report: dict[str, Any]) -> str | None:
 
 
 def floor_lines(report: dict[str, Any]) -> list[str]:
-    """What an iteration would take at full speed, and what its kernels do."""
+    """Lower bound for an iteration, and the time of its kernels by kind."""
     lines = []
     for name in SHOWN:
         if name not in report.get("floor", {}):
@@ -159,7 +159,7 @@ def floor_lines(report: dict[str, Any]) -> list[str]:
 
 
 def verdict_lines(report: dict[str, Any]) -> list[str]:
-    """How far training on the kernels is from training on plain operators."""
+    """The difference between training with the kernels and with plain operators."""
     return [
         f"runs, {name}: kernels to plain {found['kernels_to_plain']:.4f}, seed to seed {found['seed_to_seed']:.4f}: "
         f"{'within' if found['within_noise'] else 'BEYOND'} the noise"

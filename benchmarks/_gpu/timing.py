@@ -1,4 +1,4 @@
-"""Timers for what runs on a GPU, free of the host's part in it."""
+"""Timers for GPU work that exclude the host."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,16 +7,16 @@ from functools import partial
 import torch
 
 Timer = Callable[[], float]
-"""Seconds of what it was made for, measured at each call."""
+"""Measures the seconds of its work at each call."""
 
 
 def make_timer(calls: Sequence[Callable[[], object]], device: str, graphed: bool = True) -> Timer:
-    """Seconds of one of the calls, which are made one after the other; on a GPU as one graph."""
+    """A timer for seconds per call; the calls run one after another, on a GPU as one graph."""
     if device == "cpu":
         return partial(_host_seconds, calls)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # a recording wants its warm-up beside the default stream
+    with torch.cuda.stream(stream):  # capture needs a warm-up on a side stream
         for call in (*calls[:1], *calls[:1], *calls):
             call()
     torch.cuda.current_stream().wait_stream(stream)
@@ -46,7 +46,7 @@ def _device_seconds(run: Callable[[], object], count: int) -> float:
 
 
 def take_turns(timers: dict[str, Timer], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each in every round; one round more comes first and is forgotten."""
+    """Seconds of each timer in every round, after one round of warm-up."""
     times: dict[str, list[float]] = {name: [] for name in timers}
     for _ in range(rounds + 1):
         for name, timer in timers.items():

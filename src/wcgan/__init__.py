@@ -107,7 +107,7 @@ def load(source: str | os.PathLike[str], checkpoint: str = "last", device: str =
 
 
 def fit(
-    config: "str | Config" = "digits/cWC",
+    config: "str | os.PathLike[str] | Config | None" = None,
     data: "str | os.PathLike[str] | Dataset | None" = None,
     out: str | os.PathLike[str] | None = None,
     *,
@@ -116,6 +116,7 @@ def fit(
     loss: "tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]] | None" = None,
     generator: "nn.Module | None" = None,
     discriminator: "nn.Module | None" = None,
+    origin: str | os.PathLike[str] | None = None,
     resume: bool = False,
     stop_at: int | None = None,
 ) -> "Sampler":
@@ -124,10 +125,12 @@ def fit(
     Needs `pip install 'wcgan[train]'`.
 
     Args:
-        config: the name of a preset (`wcgan presets` lists them), or a `wcgan.runs.Config`.
+        config: the name of a preset (`wcgan presets` lists them), the `Path` of a `config.yaml`, or a
+            `wcgan.runs.Config`. None for the run's own with `resume`; else for the preset `folder` if there is `data`,
+            and for the digits that come with the package if not.
         data: the name of a dataset, a folder of images, or a `wcgan.data.Dataset`, such as one from
             `wcgan.data.from_tensors`; None for the config's own.
-        out: the run folder, which must be new or empty; None for `runs/PRESET`.
+        out: the run folder, which must be new or empty; None for a folder in `runs`, named after data and preset.
         settings: single fields of the config, such as `{"train.iterations": 1000}`.
         callbacks: called with metrics, images and checkpoints as the training goes on; see `wcgan.train.Callback`.
         loss: your own losses: a function of the scores of real and of generated images for the discriminator, and one
@@ -136,6 +139,7 @@ def fit(
             images in [-1, 1] of the data's size.
         discriminator: your own network, trained in place: images, and labels if the config has a projection head, to
             scores `(N,)`.
+        origin: a run, or the name of a shipped generator, whose weights a new run starts with.
         resume: whether to continue the run in `out`, if there is one. Give the same networks and loss again.
         stop_at: an iteration to end at before the last.
 
@@ -158,38 +162,40 @@ def fit(
                 print(iteration, values)
 
 
-        generator = wcgan.fit("digits/cWC", "PICTURES", "runs/mine", callbacks=[Print()])
+        generator = wcgan.fit("folder", "PICTURES", "runs/mine", callbacks=[Print()])
         images = generator.sample(64, classes=3, seed=1)
         ```
     """
     import json
-    from dataclasses import replace
     from pathlib import Path
 
     try:
-        from wcgan import paper, report, train
-        from wcgan.core.config import override
+        from wcgan import report, train
+        from wcgan.paper.presets import dataset_to_config, default_folder, find_config
+        from wcgan.runs.config import Config, change
+        from wcgan.runs.folder import Run, is_begun
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.fit needs the training packages: pip install 'wcgan[train]' ({error})") from error
+    if origin is not None and (generator is not None or discriminator is not None):
+        raise ValueError("origin is for the package's networks: load the weights into yours before you call wcgan.fit")
     changed = [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()]
-    images = None
-    if isinstance(data, str | os.PathLike):
-        place = os.fspath(data)
-        if isinstance(config, str):
-            config = paper.configure(config, place, settings=changed)  # the preset may look at the pictures
-        config = replace(config, data=replace(config.data, name=place))
+    images = None if data is None or isinstance(data, str | os.PathLike) else data
+    place = os.fspath(data) if isinstance(data, str | os.PathLike) else None if images is None else images.name
+    source = None if origin is None else os.fspath(origin)
+    name, file = (config, None) if isinstance(config, str) else (None, config)
+    if file is None and name is None and resume and out is not None and is_begun(Path(out)):
+        file = Run(Path(out)).config()
+    if isinstance(file, Config):
+        config = change(file, place, settings=changed)
+    elif images is not None and file is None and source is None:
+        config = dataset_to_config(name, images, changed)
     else:
-        config = paper.preset(config) if isinstance(config, str) else config
-        if data is not None:
-            images, config = data, replace(config, data=replace(config.data, name=data.name))
-    config = override(config, changed)
-    if out is None and config.preset is None:
-        raise ValueError("name the run folder with out=: a config without a preset has no default")
-    folder = Path("runs", paper.preset_to_folder(config.preset or "")) if out is None else Path(out)
+        config = find_config(name, None if file is None else Path(file), source, place, settings=changed)
+    folder = default_folder(name, config, place) if out is None else Path(out)
     adversarial = None if loss is None else train.AdversarialLoss(*loss)
     custom = train.Custom(callbacks, adversarial, generator, discriminator)
-    outcome = train.start(config, folder, resume, stop_at, dataset=images, custom=custom)
+    outcome = train.start(config, folder, resume, stop_at, origin=source, dataset=images, custom=custom)
     if outcome.stopped_by is not None:
         raise KeyboardInterrupt(f"stopped at iteration {outcome.iteration} by signal {outcome.stopped_by}")
     if outcome.first_process:

@@ -1,28 +1,15 @@
 """The layers' benchmark: peers that compute the same thing, and figures that are what they say."""
 
-import importlib.util
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from tests.benchmarks.scripts import load_script
 
 import wcgan
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "layers.py"
-
-
-def load_benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_of_layers", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
-
-
-layers = load_benchmark()
+layers = load_script("layers")
 
 
 @pytest.fixture(scope="module")

@@ -1,33 +1,20 @@
 """The benchmark of training: the same networks but for their normalisation, and shares that add up."""
 
-import importlib.util
 import json
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from tests.benchmarks.scripts import load_script
 
 from wcgan.core.processes import Rank
 from wcgan.paper.printed import ARCHITECTURES
 from wcgan.reproduce import timed_iteration as timing
 from wcgan.reproduce.timed_iteration import iteration_config
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "train.py"
-
-
-def load_benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_of_training", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
-
-
-benchmark = load_benchmark()
+benchmark = load_script("train")
 TINY = [
     "--device",
     "cpu",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from tests.train.cases import last_tensors, tiny_config, tiny_data, tiny_run
+from tests.train.cases import float64, last_tensors, tiny_config, tiny_data, tiny_run
 
 from wcgan.core.device import Hardware
 from wcgan.core.processes import Rank
@@ -83,15 +83,6 @@ class Training:
 
     def tensors(self):
         return {name: value.cpu() for name, value in learner_to_tensors(self.players).items()}
-
-
-@contextmanager
-def float64():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def test_a_record_without_its_counts_keeps_its_name(facts):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("paper-10k", 9_999), "'paper-10k' needs 10,000 real images and there are 9,999.*or --images N"),
+        (("paper-10k", 9_999), "'paper-10k' needs 10,000 real images and there are 9,999.*or give --images N"),
         (
             ("paper-10k", 10_000, 9_999, None, ("fid",)),
             "needs 10,000 images to score and there are 9,999.*protocol all",

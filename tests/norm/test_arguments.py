@@ -28,6 +28,7 @@ def test_without_affine_there_is_no_coloring():
 @pytest.mark.parametrize("kind", CONDITIONAL_LAYERS)
 def test_the_number_of_classes_has_two_names(kind):
     assert repr(kind(num_features=4, num_classes=3)) == repr(kind(4, 3)) == repr(kind(4, classes=3, num_classes=3))
+    assert kind(4, 3).num_classes == 3
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -25,7 +25,7 @@ from wcgan.paper.presets import (
 from wcgan.paper.printed import ARCHITECTURES
 from wcgan.paper.recipe import BEST
 from wcgan.paper.tables import ALIASES, all_names
-from wcgan.runs.config import Config, write_config
+from wcgan.runs.config import Config, TrainConfig, write_config
 from wcgan.runs.folder import new_run, resumed_run
 from wcgan.train.gan import learning_rate
 
@@ -176,6 +176,22 @@ def test_every_row_has_the_papers_adam_class_weights_and_no_average(configs):
         assert (train.beta1, train.beta2) == (0.0, 0.9), name
         assert (train.class_weight_discriminator, train.class_weight_generator) == (1.0, 0.1), name
         assert train.ema == 0, name
+
+
+def test_no_row_of_the_paper_has_anything_of_the_recipe(configs):
+    plain = TrainConfig()
+    names = ("augment", "consistency", "coloring_decay", "label_smoothing", "learning_rate_discriminator")
+    names += ("ema_half_life", "ema_start", "ema_statistics")
+    for name in (*TRAINING, *DIGITS):
+        config = configs[name]
+        assert [n for n in names if getattr(config.train, n) != getattr(plain, n)] == [], name
+        networks = (
+            config.data.flip,
+            config.generator.depth,
+            config.generator.attention,
+            config.discriminator.attention,
+        )
+        assert networks == (False, 1, 0, 0), name
 
 
 def test_a_row_has_the_networks_of_its_table_or_of_the_row_it_shares_them_with(configs):

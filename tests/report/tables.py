@@ -21,7 +21,7 @@ DASH = "\u2013"
 
 def finished(folder, seed, *scores, last=1000, **started):
     records = [event(0, "started", device="NVIDIA H200", processes=1, **started), *training(last), *scores]
-    return write_run(folder, config(seed=seed), [*records, event(last, "finished")], samples=(last,))
+    return write_run(folder, config(iterations=last, seed=seed), [*records, event(last, "finished")], samples=(last,))
 
 
 def markdown(file):

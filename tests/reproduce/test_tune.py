@@ -114,6 +114,12 @@ module.tune(config_of, [RATES], Path("tune"), 2, rungs=2)
         tune(config_of, [text_to_search("train.beta1=0.0..0.5")], tmp_path / "tune", 3, resume=True)
 
 
+def test_without_optuna_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImportError, match=r"a search is run by Optuna: pip install 'wcgan\[tune\]'"):
+        tune(config_of, [RATES], tmp_path / "tune", 3)
+
+
 def test_a_setting_that_the_config_refuses_is_said_before_anything_is_written(tmp_path):
     pytest.importorskip("optuna")
     with pytest.raises(ValueError, match=r"train.beta2 must be in \[0, 1\)"):

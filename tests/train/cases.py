@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,16 @@ from wcgan.train.learner import learner_to_tensors
 CPU = torch.device("cpu")
 CLASSES = 3
 SIDE = 8
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    """New tensors are of float64, in which only rounding parts two ways to the same sums."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def tiny_config(normalization: str = "cWC", head: str = "projection", **train: Any) -> Config:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from tests.train.cases import float64
 from tests.train.classifier_cases import new_runs, seeded, tiny_config, tiny_splits
 
 from wcgan.runs.checkpoint import read_newest
@@ -33,13 +34,10 @@ train_in_float64(Path(sys.argv[1]), first=os.environ["RANK"] == "0")
 
 def train_in_float64(folder, first=True):
     """Trains into the folder; of several processes the first makes it."""
-    torch.set_default_dtype(torch.float64)
-    try:
+    with float64():
         configs = seeded(tiny_config("WC", iterations=8, evaluate_every=4, learning_rate=0.01), SEEDS)
         runs = new_runs(folder, configs) if first else [Run(folder / f"seed-{seed}") for seed in SEEDS]
         train_classifiers(configs, *tiny_splits(), runs)
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 import torch.distributed as dist
 from PIL import Image
 from tests.test_documents import python_blocks
+from tests.train.cases import float64
 
 import wcgan.train
 from wcgan import data
@@ -54,6 +54,16 @@ SETTINGS = {
     "train.sample_every": 0,
     "train.checkpoint_every": ITERATIONS,
     "train.keep_checkpoints": 1000,
+}
+RECIPE = {
+    "data.flip": "true",
+    "train.augment": "[color,translation,cutout]",
+    "train.coloring_decay": 0.1,
+    "train.learning_rate_discriminator": 0.002,
+    "train.ema": 0,
+    "train.ema_half_life": 100,
+    "train.ema_start": 50,
+    "train.ema_statistics": "recomputed",
 }
 HINGE, PENALTY = "digits/cWC", "cifar10/WC GP + ResNet"
 IN_FLOAT64 = """
@@ -118,15 +128,6 @@ def said(folder, out):
     return [[path.read_text() for path in paths] for paths in logs]
 
 
-@contextmanager
-def float64():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 def run_one(folder, preset, out, settings):
     with float64():
         start(configure(preset, str(folder / "images"), settings=settings), folder / out)
@@ -150,19 +151,19 @@ def weights_of(folder):
 
 @pytest.fixture(scope="module")
 def two(folder):
-    """Two processes train ten iterations with a penalty, then a hinge GAN until SIGTERM; one process does both too."""
+    """Two processes train ten iterations with a penalty, then the recipe until SIGTERM; one process does both too."""
 
     def chosen(**settings):
         return [f"{name}={value}" for name, value in (SETTINGS | settings).items()]
 
     penalty = chosen(**{"train.iterations": ITERATIONS, "train.conditioning_every": ITERATIONS})
     first = [PENALTY, str(folder / "images"), str(folder / "two-penalty"), *penalty]
-    second = arguments(folder, HINGE, "two-hinge", **{"train.iterations": 1_000_000})
+    second = arguments(folder, HINGE, "two-hinge", **RECIPE, **{"train.iterations": 1_000_000})
     (folder / "in_float64.py").write_text(IN_FLOAT64)
     process = start_two(folder, "two", str(folder / "in_float64.py"), *first, "then", *second)
     try:
         run_one(folder, PENALTY, "one-penalty", penalty)
-        run_one(folder, HINGE, "one-hinge", chosen(**{"train.iterations": ITERATIONS}))
+        run_one(folder, HINGE, "one-hinge", chosen(**RECIPE, **{"train.iterations": ITERATIONS}))
         until = time.monotonic() + PATIENCE
         while len(train_lines(folder / "two-hinge")) <= ITERATIONS and process.poll() is None:
             assert time.monotonic() < until, said(folder, "two")

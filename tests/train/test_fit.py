@@ -3,7 +3,10 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -88,17 +91,35 @@ def test_tensors_in_memory_are_trained_on(tmp_path):
     assert Run(tmp_path / "run").config().data.name == "tensors"
 
 
-def test_a_config_needs_no_preset_but_a_folder(tmp_path):
+def test_a_config_or_its_file_takes_the_place_of_a_preset(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     config = configure("digits/cWC", settings=[*TINY, "train.iterations=1"])
-    assert wcgan.fit(config, tensors(), tmp_path / "run").iteration == 1
-    with pytest.raises(ValueError, match="name the run folder with out="):
-        wcgan.fit(replace(config, preset=None), tensors())
+    assert wcgan.fit(replace(config, preset=None), tensors()).iteration == 1
+    assert Path("runs/tensors/config.yaml").exists()
+    again = wcgan.fit(Path("runs/tensors/config.yaml"), tensors(), settings={"train.iterations": 2}, out="again")
+    assert again.iteration == 2
+
+
+def test_images_in_memory_decide_the_networks_of_the_preset_folder(tmp_path):
+    settings = {"train.iterations": 1, "train.batch": 2, "train.generator_batch": 2, "train.critic_steps": 1}
+    wcgan.fit(None, tensors(side=16), tmp_path / "run", settings=settings | {"train.device": "cpu"})
+    config = Run(tmp_path / "run").config()
+    assert (config.preset, config.generator.resolution, config.generator.normalization) == ("folder", 16, "cWC")
+
+
+def test_a_run_starts_with_the_weights_of_another(tmp_path):
+    fit(tmp_path / "old")
+    fit(tmp_path / "new", origin=tmp_path / "old", settings={"train.learning_rate": 0.0})
+    old, new = last_tensors(Run(tmp_path / "old")), last_tensors(Run(tmp_path / "new"))
+    assert torch.equal(new["generator.conv.weight"], old["generator.conv.weight"])
+    with pytest.raises(ValueError, match="origin is for the package's networks"):
+        fit(tmp_path / "own", origin=tmp_path / "old", **own_networks())
 
 
 def test_resuming_gives_the_bits_of_never_stopping(tmp_path):
     fit(tmp_path / "whole")
     fit(tmp_path / "parts", stop_at=2)
-    fit(tmp_path / "parts", resume=True)
+    wcgan.fit(data=tensors(), out=tmp_path / "parts", resume=True)
     assert different(last_tensors(Run(tmp_path / "whole")), last_tensors(Run(tmp_path / "parts"))) == []
 
 
@@ -283,3 +304,40 @@ def test_tensors_that_are_no_images_are_refused(arguments, message):
 def test_the_fingerprint_of_tensors_is_that_of_the_same_images_elsewhere():
     digits = data.load("digits")
     assert data.from_tensors(digits.images, digits.labels, digits.classes).fingerprint == digits.fingerprint
+
+
+# Several processes
+
+SCRIPT = """
+import sys
+import torch
+import wcgan
+from tests.train.test_fit import SETTINGS, tensors
+from wcgan.train import Callback
+
+
+class EarlyStop(Callback):
+    def on_checkpoint(self, iteration, path):
+        print("called", flush=True)
+        self.training.stop()
+
+
+generator = wcgan.fit("digits/cWC", tensors(), sys.argv[1], settings=SETTINGS, callbacks=[EarlyStop()])
+print("end", generator.iteration, generator.sample(4).long().sum().item(), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_together_and_the_callback_of_the_first_ends_both(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *launch, str(tmp_path / "script.py"), str(tmp_path / "run")]
+    root = Path(__file__).parent.parent.parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith(("called", "end"))]
+    assert said.count("called") == 2  # by one process, for the checkpoint that it sees and for the last
+    (one, other) = (line for line in said if line.startswith("end"))
+    assert one == other
+    assert one.startswith("end 3 ")

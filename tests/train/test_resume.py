@@ -39,6 +39,21 @@ def kill():
     raise Killed
 
 
+@pytest.fixture
+def killed_at(at_iteration, tmp_path):
+    """A new run of a config that is killed right before an iteration."""
+
+    def train_until(moment, config):
+        run = tiny_run(tmp_path / "run", config)
+        at_iteration(moment, kill)
+        with pytest.raises(Killed):
+            train(config, tiny_data(labels=config.conditional), run)
+        at_iteration(0, kill)
+        return run
+
+    return train_until
+
+
 @pytest.fixture(scope="module")
 def never_stopped(tmp_path_factory):
     """A config -> its run, trained once for all tests, which leave it as it is."""
@@ -77,7 +92,7 @@ def test_stopped_where_it_was_told_and_resumed_every_bit_is_the_same(stop_at, tm
     assert not different(last_tensors(run), last_tensors(never_stopped(config)))
 
 
-def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path):
+def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path, never_stopped):
     config = tiny_config(
         augment=("color", "translation", "cutout"),
         consistency=10.0,
@@ -91,7 +106,7 @@ def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path)
     run = tiny_run(tmp_path / "run", config)
     train(config, tiny_data(), run, stop_at=3)
     train(config, tiny_data(), run)
-    assert not different(last_tensors(run), last_tensors(never_stopped(tmp_path, config)))
+    assert not different(last_tensors(run), last_tensors(never_stopped(config)))
 
 
 def test_told_to_stop_past_its_end_a_run_finishes(tmp_path):
@@ -125,27 +140,19 @@ def test_stopped_by_a_signal_and_resumed_every_bit_is_the_same(number, moment, t
 
 
 @pytest.mark.parametrize("moment", [1, 3, 4, 6])
-def test_killed_and_resumed_every_bit_is_the_same(moment, tmp_path, at_iteration, never_stopped):
+def test_killed_and_resumed_every_bit_is_the_same(moment, never_stopped, killed_at):
     config = tiny_config("WC", "plain", loss="wasserstein", gradient_penalty=10.0, critic_steps=2)
-    run = tiny_run(tmp_path / "run", config)
-    at_iteration(moment, kill)
-    with pytest.raises(Killed):
-        train(config, tiny_data(labels=False), run)
-    at_iteration(0, kill)
+    run = killed_at(moment, config)
     train(config, tiny_data(labels=False), run)
     whole = never_stopped(config)
     assert different(last_tensors(run), last_tensors(whole)) == []
     assert train_lines(run) == train_lines(whole) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_killed_runs_metrics_are_those_of_one_never_stopped(tmp_path, at_iteration, never_stopped):
+def test_a_killed_runs_metrics_are_those_of_one_never_stopped(never_stopped, killed_at):
     config = tiny_config(iterations=9, log_every=2, checkpoint_every=4)
-    run = tiny_run(tmp_path / "run", config)
-    at_iteration(8, kill)
-    with pytest.raises(Killed):
-        train(config, tiny_data(), run)
+    run = killed_at(8, config)
     assert train_lines(run) == [2, 4, 6]
-    at_iteration(0, kill)
     train(config, tiny_data(), run)
     keys = ("iteration", "loss/discriminator", "loss/generator", "learning_rate", "images")
     measured, expected = (
@@ -156,15 +163,11 @@ def test_a_killed_runs_metrics_are_those_of_one_never_stopped(tmp_path, at_itera
     assert [row[0] for row in measured] == [2, 4, 6, 8, 9]
 
 
-def test_a_last_line_that_was_cut_short_is_left_out(tmp_path, at_iteration):
+def test_a_last_line_that_was_cut_short_is_left_out(killed_at):
     config = tiny_config()
-    run = tiny_run(tmp_path / "run", config)
-    at_iteration(2, kill)
-    with pytest.raises(Killed):
-        train(config, tiny_data(), run)
+    run = killed_at(2, config)
     with run.metrics.open("a") as file:
         file.write('{"kind": "train", "iterat')
-    at_iteration(0, kill)
     train(config, tiny_data(), run)
     assert train_lines(run) == [1, 2, 3, 4, 5, 6]
     assert events(run) == ["started", "started", "finished"]
@@ -180,15 +183,11 @@ def test_a_finished_run_is_left_as_it_is(never_stopped, monkeypatch):
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_taken(tmp_path, at_iteration, capsys, never_stopped):
+def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_taken(capsys, never_stopped, killed_at):
     config = tiny_config()
-    run = tiny_run(tmp_path / "run", config)
-    at_iteration(5, kill)
-    with pytest.raises(Killed):
-        train(config, tiny_data(), run)
+    run = killed_at(5, config)
     newest = run.checkpoints / "0000004.safetensors"
     newest.write_bytes(newest.read_bytes()[:-7])
-    at_iteration(0, kill)
     train(config, tiny_data(), run)
     said = capsys.readouterr().err
     assert "passed over a damaged checkpoint: 0000004" in said
@@ -208,25 +207,18 @@ def test_where_no_checkpoint_can_be_read_nothing_is_trained_or_lost(tmp_path, ne
     assert run.metrics.read_bytes() == lines
 
 
-def test_a_stop_after_a_fall_back_keeps_a_checkpoint_that_can_be_read(tmp_path, at_iteration):
+def test_a_stop_after_a_fall_back_keeps_a_checkpoint_that_can_be_read(at_iteration, killed_at):
     config = tiny_config(keep_checkpoints=2)
-    run = tiny_run(tmp_path / "run", config)
-    at_iteration(5, kill)
-    with pytest.raises(Killed):
-        train(config, tiny_data(), run)
+    run = killed_at(5, config)
     (run.checkpoints / "0000004.json").write_text("{}")
     at_iteration(3, lambda: signal.raise_signal(signal.SIGTERM))
     train(config, tiny_data(), run)
     assert read_newest(run.checkpoints).facts["iteration"] == 3
 
 
-def test_a_resumed_run_keeps_its_clock(tmp_path, at_iteration):
+def test_a_resumed_run_keeps_its_clock(killed_at):
     config = tiny_config()
-    run = tiny_run(tmp_path / "run", config)
-    at_iteration(3, kill)
-    with pytest.raises(Killed):
-        train(config, tiny_data(), run)
-    at_iteration(0, kill)
+    run = killed_at(3, config)
     train(config, tiny_data(), run)
     seconds = [line["seconds"] for line in run.lines() if line["kind"] == "train"]
     assert seconds == sorted(seconds)
@@ -267,7 +259,7 @@ def test_another_config_is_refused_with_each_difference(tmp_path):
     tiny_run(tmp_path / "run", tiny_config(seed=5))
     message = (
         r"generator\.normalization is cWC, not WC; train\.seed is 5, not 6\): "
-        "resume without a preset and --set, or begin a new run with another --out"
+        "begin a new run with another --out"
     )
     with pytest.raises(ValueError, match=message):
         resumed_run(tmp_path / "run", tiny_config("WC", seed=6))

@@ -63,7 +63,7 @@ def main() -> NoReturn:
     """Runs a command. An error that the user can fix is printed as one sentence, with exit code 2."""
     quiet_libraries()
     try:
-        app()
+        app(prog_name="wcgan")
     except (ValueError, OSError, ImportError) as error:
         if isinstance(error, ImportError) and "wcgan[" not in str(error):  # not a missing extra: a bug
             raise
@@ -102,6 +102,20 @@ def find_source(name: Path | None) -> Path:
     from wcgan.runs import pretrained
 
     return pretrained.shipped() if name is None else pretrained.find_source(name)
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """The presets whose names begin like this, for shell completion."""
+    from wcgan.paper.presets import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
+def complete_source(incomplete: str) -> list[str]:
+    """The shipped generators whose names begin like this; otherwise a shell completes paths."""
+    from wcgan.runs.pretrained import shipped_generators
+
+    return [name for name in shipped_generators() if name.startswith(incomplete)]
 
 
 def _print_version(wanted: bool) -> None:

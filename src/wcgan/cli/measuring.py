@@ -210,7 +210,7 @@ Votes = Annotated[
 
 @study.command("create", cls=Command)
 def study_create(
-    a: Annotated[Path, typer.Argument(help="Run, shipped generator, or folder with a sub-folder per class.")],
+    a: Annotated[Path, typer.Argument(help="Generator, as for `wcgan sample`, or folder with a sub-folder per class.")],
     b: Annotated[Path, typer.Argument(help="The other one; the report gives the preference for it.")],
     folder: Annotated[Path, typer.Option("--out", help="New folder for the study.")],
     pairs: Annotated[

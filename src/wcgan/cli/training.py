@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, say
+from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, complete_preset, say
 
 if TYPE_CHECKING:
     from wcgan.train.loop import Outcome
@@ -29,7 +29,9 @@ AcceptConfig = Annotated[
 
 @app.command(cls=Command, rich_help_panel=TRAIN)
 def train(
-    preset: Annotated[str | None, typer.Argument(help="What to train: a name from `wcgan presets`.")] = None,
+    preset: Annotated[
+        str | None, typer.Argument(help="What to train: a name from `wcgan presets`.", autocompletion=complete_preset)
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Dataset name, or a folder of images.")] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the run.", show_default="runs/DATA, or runs/PRESET")
@@ -43,7 +45,7 @@ def train(
         Path | None, typer.Option("--config", help="A config.yaml to start from, instead of a preset.")
     ] = None,
     origin: Annotated[
-        str | None, typer.Option("--from", help="Start with the weights of this run or shipped generator.")
+        Path | None, typer.Option("--from", help="Start with the weights of this run or shipped generator.")
     ] = None,
     resume: Resume = False,
     strict: Strict = False,
@@ -137,10 +139,14 @@ def classify(
 
 @app.command(cls=Command, rich_help_panel=TRAIN)
 def tune(
-    preset: Annotated[str, typer.Argument(help="What to train: a name from `wcgan presets`.")],
+    preset: Annotated[
+        str, typer.Argument(help="What to train: a name from `wcgan presets`.", autocompletion=complete_preset)
+    ],
     search: Annotated[
         list[str] | None,
-        typer.Option(metavar="SETTING=RANGE", help="What to search: train.beta2=0.9..0.999 or a [list]. Repeatable."),
+        typer.Option(
+            metavar="SETTING=RANGE", help="What to search: train.beta2=0.9..0.999, or a YAML list. Repeatable."
+        ),
     ] = None,
     trials: Annotated[int, typer.Option(help="Number of trials.")] = 20,
     rungs: Annotated[int, typer.Option(help="Evaluations of a trial; after each it may be stopped early.")] = 4,

@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
-from wcgan.cli import USE, CheckpointName, Command, Device, app, find_source, say, split_words
+from wcgan.cli import USE, CheckpointName, Command, Device, app, complete_source, find_source, say, split_words
 
 SOURCES = "Run, checkpoint, exported folder, shipped generator, or OWNER/NAME on the Hugging Face hub."
-Source = Annotated[Path | None, typer.Argument(help=SOURCES, show_default="the shipped CIFAR-10 generator")]
+Source = Annotated[
+    Path | None,
+    typer.Argument(help=SOURCES, show_default="the shipped CIFAR-10 generator", autocompletion=complete_source),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the noise: the same seed draws the same images.")]
 Truncation = Annotated[float, typer.Option(help="Factor on the noise; below 1, images vary less.")]
 

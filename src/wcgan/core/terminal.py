@@ -1,4 +1,4 @@
-"""Text from outside, made safe to print."""
+"""Print to the terminal: text from outside made safe, and progress."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rich.progress import Progress as RichProgress
 if TYPE_CHECKING:
     from rich.text import Text
 
-# Control characters move the cursor and more. A lone surrogate, which stands for a byte of a file's name that is not
-# UTF-8, cannot be printed at all. Some format characters reverse the order of what follows them.
+# Control characters can move the cursor and more. A lone surrogate, which stands for a byte of a file name that is not
+# UTF-8, cannot be printed. Some format characters reverse the text that follows them.
 _UNSAFE = {"Cc", "Cs", "Zl", "Zp"}
 _REVERSING = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def printable(text: object) -> str:
-    """A name or value as one line of text, with every character that could command a terminal written as its escape.
+    """A name or value as one line, with characters that could control a terminal replaced by escapes.
 
     Example:
         >>> printable("run\\x1b[2J")
@@ -43,19 +43,19 @@ def printable(text: object) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same for a text of several lines, which it keeps."""
+    """Text of several lines, each made safe by `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def cells(values: Iterable[object]) -> list[Text]:
-    """Names and values for a row of a Rich table, in which `[...]` is no markup."""
-    from rich.text import Text  # comes with the command line, not with the data
+    """Names and values for a row of a Rich table; `[...]` in them is not markup."""
+    from rich.text import Text  # slow to import, and only tables need it
 
     return [Text(printable(value)) for value in values]
 
 
 def shown(value: object) -> str:
-    """A value as it was given, cut short: a sentence must not grow with what is wrong in it.
+    """The repr of a value, shortened for an error message.
 
     Example:
         >>> shown("a" * 100)
@@ -63,7 +63,7 @@ def shown(value: object) -> str:
     """
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
+    except ValueError:  # an integer with thousands of digits
         text = "a number with thousands of digits"
     return printable(text if len(text) <= 40 else f"{text[:40]}...")
 
@@ -81,7 +81,7 @@ def _escaped(char: str) -> str:
 
 SECONDS_BETWEEN_LINES = 10.0
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with a description, how much is done, and how much there is."""
 
 
 def announce(text: str) -> None:
@@ -90,16 +90,16 @@ def announce(text: str) -> None:
 
 
 class TrainingProgress:
-    """Says where a run stands."""
+    """Shows the progress of a run; this base class shows nothing."""
 
     def say(self, text: str) -> None:
-        """A sentence of its own."""
+        """Prints a message."""
 
     def show(self, values: dict[str, float]) -> None:
-        """The latest figures."""
+        """Sets the latest losses and scores."""
 
     def advance(self, iteration: int) -> None:
-        """So many iterations are done."""
+        """Sets the number of iterations done."""
 
 
 class _Bar(TrainingProgress):
@@ -158,7 +158,7 @@ class _Lines(TrainingProgress):
 
 @contextmanager
 def progress_for(total: int, visible: bool) -> Iterator[TrainingProgress]:
-    """A bar on a terminal, lines elsewhere, nothing for processes other than the first."""
+    """A progress bar on a terminal, lines elsewhere, and nothing unless `visible`."""
     console = Console(stderr=True)
     if not visible:
         yield TrainingProgress()
@@ -180,7 +180,7 @@ def progress_for(total: int, visible: bool) -> Iterator[TrainingProgress]:
 
 @contextmanager
 def progress_bars() -> Iterator[OnProgress]:
-    """Gives a function to call with what is being done, how much of it is done, and how much there is."""
+    """Yields a function that shows progress: a bar for each description on a terminal, lines elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _lines()

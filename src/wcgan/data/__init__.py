@@ -7,8 +7,8 @@ if any(find_spec(package) is None for package in ("numpy", "PIL", "yaml")):
 
 from wcgan.data.dataset import (
     Dataset,
+    DatasetStatus,
     Glance,
-    Status,
     check_present,
     describe,
     from_tensors,
@@ -21,8 +21,8 @@ from wcgan.data.fetch import download
 
 __all__ = [
     "Dataset",
+    "DatasetStatus",
     "Glance",
-    "Status",
     "check_present",
     "describe",
     "download",

@@ -1,8 +1,8 @@
-"""CIFAR's "python version": pickles, read without `pickle`.
+"""Read the pickles of CIFAR's "python version" without `pickle`.
 
-The official files use a few of pickle's instructions: to make dictionaries, lists, numbers, strings and one array of
-bytes. A machine for these alone has nothing that a file could turn against its reader: no imports, no calls, no
-objects but its own, and no memory that the file does not fill.
+The official files use only a few of pickle's opcodes, for dictionaries, lists, numbers, strings and arrays of bytes.
+This reader implements these alone. It never imports, calls or instantiates anything that a file names, and it allocates
+no more memory than the file has bytes.
 """
 
 import struct
@@ -20,28 +20,28 @@ _NAMES = (*_ARRAY_MAKERS, "numpy ndarray", "numpy dtype", "_codecs encode")
 
 
 class _Mark:
-    """Where a tuple, or a row of entries, begins on the stack."""
+    """Marks on the stack where a tuple or a list of entries begins."""
 
 
 class _Name(str):
-    """A name from `_NAMES`, which stands for itself: nothing is imported."""
+    """A name from `_NAMES`; it is kept as text, and nothing is imported."""
 
 
 class _Bytes:
-    """The type of an array of unsigned bytes."""
+    """The dtype of an array of unsigned bytes."""
 
 
 class _Array:
-    """An array that is announced and not filled yet."""
+    """An array; its pixels are None until its state is read."""
 
     pixels: NDArray[np.uint8] | None = None
 
 
 def read_batch(data: bytes) -> dict[str, Any]:
-    """The dictionary in a CIFAR file: lists, whole numbers and strings, and arrays of unsigned bytes, by key.
+    """The dictionary in a CIFAR file; its values are lists, integers, strings and arrays of unsigned bytes.
 
     Raises:
-        ValueError: for a pickle with anything else in it, or none at all.
+        ValueError: for a pickle with anything else in it, or a file that is not a pickle.
     """
     stack: list[Any] = []
     memory: dict[int, Any] = {}
@@ -59,7 +59,7 @@ def read_batch(data: bytes) -> dict[str, Any]:
     except (LookupError, TypeError, ValueError, struct.error) as error:
         if type(error) is ValueError and error.args:
             raise
-        raise ValueError(f"it is damaged ({type(error).__name__})") from None  # instructions that do not fit together
+        raise ValueError(f"it is damaged ({type(error).__name__})") from None  # opcodes that do not fit together
     if not isinstance(content, dict):
         raise ValueError(f"it holds a {type(content).__name__.strip('_').lower()}, not the dictionary of a CIFAR file")
     return {
@@ -69,7 +69,7 @@ def read_batch(data: bytes) -> dict[str, Any]:
 
 
 def _instructions(data: bytes) -> Iterator[tuple[bytes, Any]]:
-    """Each instruction up to the last with its argument."""
+    """Each opcode with its argument, up to the final one."""
     place = frame_end = 0
     while True:
         start, code = place, data[place : place + 1]
@@ -92,7 +92,7 @@ def _instructions(data: bytes) -> Iterator[tuple[bytes, Any]]:
             return
         elif code not in _STEPS and code != b"\x94":
             raise ValueError(f"it has the instruction {code!r}, which no CIFAR file needs")
-        if start < frame_end < place:  # a frame holds whole instructions, and no other frame
+        if start < frame_end < place:  # a frame has complete opcodes, and no other frame
             raise IndexError
         if code == b"\x95":
             if start < frame_end or place + argument > len(data):
@@ -151,7 +151,7 @@ def _name(stack: list[Any], name: Any) -> None:
 
 
 def _call(stack: list[Any], _: Any) -> None:
-    """What each name makes of its arguments."""
+    """Apply a name to its arguments, as pickle would call it."""
     name, arguments = _pop(stack, 2)
     if type(name) is not _Name or type(arguments) is not tuple or type(arguments[0]) not in (str, bytes, _Name):
         raise TypeError
@@ -161,14 +161,14 @@ def _call(stack: list[Any], _: Any) -> None:
         if arguments[0] not in (b"u1", "u1"):
             raise ValueError(f"it has an array of {shown(arguments[0])}, where a CIFAR file has unsigned bytes")
         stack.append(_Bytes())
-    elif name == "_codecs encode" and arguments[1:] == ("latin1",):  # how Python 3 writes bytes in an old protocol
+    elif name == "_codecs encode" and arguments[1:] == ("latin1",):  # how Python 3 writes bytes in old protocols
         stack.append(arguments[0].encode("latin1"))
     else:
         raise TypeError
 
 
 def _fill(stack: list[Any], _: Any) -> None:
-    """The state of an array or of its type."""
+    """Set the state of an array or of its dtype."""
     made, state = _pop(stack, 2)
     if type(made) is _Array and made.pixels is None:
         version, shape, kind, by_columns, content = state
@@ -198,7 +198,7 @@ def _push(value: Callable[[Any], Any]) -> Callable[[list[Any], Any], None]:
 
 
 _as_it_is = _push(lambda argument: argument)
-# Instructions with a number: of the protocol, a value, a place in memory, or the length of a frame.
+# Opcodes with a number: protocol, value, index in the memo, or length of a frame.
 _NUMBERS = {
     b"\x80": "B",
     b"K": "B",
@@ -210,7 +210,7 @@ _NUMBERS = {
     b"j": "<I",
     b"\x95": "<Q",
 }
-# Those with a string: how its length is written, and what it becomes. Python 2's strings are bytes.
+# Opcodes with a string -> format of its length, and its type. Strings of Python 2 are bytes.
 _STRINGS: Mapping[bytes, tuple[str, Callable[[bytes], Any]]] = {
     **{
         code: (length, bytes)

@@ -49,7 +49,7 @@ class Dataset:
         return len(self.images)
 
 
-class Status(NamedTuple):
+class DatasetStatus(NamedTuple):
     """Whether a named dataset is on this machine, and how to get it."""
 
     name: str
@@ -91,14 +91,14 @@ def glance(name_or_folder: str | os.PathLike[str]) -> Glance:
     return Glance(side, set(sizes) == {(side, side)}, classes)
 
 
-def describe(folder: str | os.PathLike[str] | None = None) -> list[Status]:
+def describe(folder: str | os.PathLike[str] | None = None) -> list[DatasetStatus]:
     """Which named datasets are in the data folder (`folder`, or `$WCGAN_DATA`, or `~/.cache/wcgan/data`)."""
     root = data_folder(folder)
     listed = []
     for source in SOURCES.values():
         where = source.find(root)
         present = where is not None if source.folders else find_spec("sklearn") is not None
-        listed.append(Status(source.name, present, source.what, source.how_to_get(root), where))
+        listed.append(DatasetStatus(source.name, present, source.what, source.how_to_get(root), where))
     return listed
 
 

@@ -92,7 +92,7 @@ def open_image(path: Path) -> Iterator[Image.Image]:
 
 
 def _orientation(image: Image.Image) -> int:
-    # For a PNG without EXIF, Pillow would decode the whole image to look after it.
+    # For a PNG without EXIF, Pillow would decode the whole image to look for it.
     return image.getexif().get(_ORIENTATION, 1) if "exif" in image.info else 1
 
 

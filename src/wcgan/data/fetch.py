@@ -36,7 +36,7 @@ def download(name: str, folder: str | os.PathLike[str] | None = None, *, progres
         raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(SOURCES)}")
     source, root = SOURCES[name], data_folder(folder)
     if not source.folders:
-        return root  # it comes with a package
+        return root  # the digits come with scikit-learn
     if not source.archives:
         raise ValueError(f"{name} cannot be downloaded without an account: {source.how_to_get(root)}")
     root.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def _continue(url: str, archive: Archive, part: Path, progress: OnProgress | Non
         return
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-        have = have if response.status == 206 else 0  # a server may send all of it nevertheless
+        have = have if response.status == 206 else 0  # a server may ignore the range and send everything
         with part.open("ab" if have else "wb") as file:
             while (block := response.read(_BLOCK)) and have <= archive.size:
                 file.write(block)

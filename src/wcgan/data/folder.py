@@ -18,7 +18,7 @@ _PROBE_CHUNK = 256
 
 
 def folder_splits(folder: Path) -> tuple[str, ...]:
-    """The splits of a folder of images, which has several if it has a sub-folder `train`."""
+    """The splits of a folder of images: several if it has a sub-folder `train`, otherwise one."""
     if not (folder / "train").is_dir():
         return ("train",)
     return tuple(split for split, names in _SPLIT_FOLDERS.items() if any((folder / name).is_dir() for name in names))
@@ -81,7 +81,7 @@ def list_classes(folder: Path) -> tuple[list[str], NDArray[np.int64] | None, tup
     """Image files relative to `folder`, their labels (None without class folders) and the classes' names.
 
     A class is a sub-folder, with all images at any depth below it. Classes are in the order of their names, or of their
-    numbers if every name is one. A file that is no image is listed too, and named when it cannot be decoded.
+    numbers if all are numbers. Files that are not images are listed too, and reported when they cannot be decoded.
     """
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != "__MACOSX"]
@@ -112,7 +112,7 @@ def list_classes(folder: Path) -> tuple[list[str], NDArray[np.int64] | None, tup
 def list_images(root: Path, below: str) -> list[str]:
     """Images at any depth under root/below, as sorted paths relative to `root`.
 
-    Links are followed, once, and none to a folder above: that would list the whole disk.
+    Links are followed once, except links to a parent folder, which would list the whole disk.
 
     Raises:
         OSError: if a folder cannot be listed.
@@ -184,6 +184,6 @@ def _read_shapes(folder: Path, files: Sequence[str]) -> list[tuple[str, Shape]]:
             shapes.append((file, read_shape(folder / file)))
         except MemoryError:
             raise
-        except Exception:  # named when it is decoded
+        except Exception:  # reported when it is decoded
             continue
     return shapes

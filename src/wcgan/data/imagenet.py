@@ -29,21 +29,21 @@ from scipy.io import loadmat
 synsets = loadmat(io.BytesIO(sys.stdin.buffer.read()), squeeze_me=True)["synsets"]
 print(json.dumps([(int(s["ILSVRC2012_ID"]), str(s["WNID"]), str(s["words"])) for s in synsets.reshape(-1)]))
 """
-_MOST_LISTED = 1 << 26  # bytes of a publisher's list; the largest has a third of it
+_MOST_LISTED = 1 << 26  # bytes in an official list; the largest has a third of this
 
 
 def imagenet_to_recipe(
     source: Source, folder: Path, split: str, resolution: int, channels: int, verify: bool
 ) -> Recipe:
-    """Lists the images of a split with their classes.
+    """List the images of a split with their classes.
 
     Args:
         source: `imagenet` or `tiny-imagenet`.
-        folder: the one that holds `train` and `val`.
+        folder: the folder with `train` and `val`.
         split: `train`, `test` or, for `tiny-imagenet`, `unlabeled`.
-        resolution: height and width to give.
-        channels: to give, 1 or 3.
-        verify: whether classes and images must be as many as in the official set.
+        resolution: height and width of the result.
+        channels: channels of the result, 1 or 3.
+        verify: whether the numbers of classes and images must be those of the official set.
 
     Raises:
         FileNotFoundError: if a folder or file is missing.
@@ -98,7 +98,7 @@ def _tiny_validation(folder: Path) -> tuple[list[tuple[str, str]], list[Path]]:
 
 
 def _validation(folder: Path, wnids: Sequence[str]) -> tuple[list[tuple[str, str]], list[Path]]:
-    """The validation images: in a folder per class, or side by side with their classes in a file of the publisher's."""
+    """The validation images: in a folder per class, or in one folder with their classes in an official list."""
     if not (folder / "val").is_dir():
         raise FileNotFoundError(f"{folder} lacks the folder val; unpack ILSVRC2012_img_val.tar there")
     classes = [name for name in _folder_names(folder / "val") if not name.startswith(".")]
@@ -131,7 +131,7 @@ def _validation(folder: Path, wnids: Sequence[str]) -> tuple[list[tuple[str, str
 
 
 def _words(folder: Path) -> dict[str, str]:
-    """Class identifier -> words, from whichever of the publisher's files is there."""
+    """Class identifier -> words, from the first official file that exists."""
     for name, separator in (("words.txt", "\t"), ("LOC_synset_mapping.txt", " ")):
         path = _beside(folder, name)
         if path is not None:
@@ -141,7 +141,7 @@ def _words(folder: Path) -> dict[str, str]:
 
 
 def _class_names(wnids: Sequence[str], words: Mapping[str, str]) -> tuple[str, ...]:
-    """The first of each class's words; with its identifier where two classes have the same."""
+    """The first word of each class, with the identifier if two classes share it."""
     names = [words.get(wnid, wnid).split(",")[0].strip() for wnid in wnids]
     times = Counter(names)
     pairs = zip(names, wnids, strict=True)
@@ -149,9 +149,9 @@ def _class_names(wnids: Sequence[str], words: Mapping[str, str]) -> tuple[str, .
 
 
 def _devkit_synsets(path: Path) -> list[tuple[int, str, str]]:
-    """Number, identifier and words of each class, from MATLAB's format.
+    """Number, identifier and words of each class, from a MATLAB file.
 
-    SciPy reads it, in a process of its own: a damaged file can end the process that reads it.
+    SciPy reads it in a separate process, because a damaged file can crash the process.
     """
     content = read_bytes(path, _MOST_LISTED)
     command = [sys.executable, "-W", "ignore", "-c", _READ_SYNSETS]
@@ -178,7 +178,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _require_names(names: Iterable[str], file: Path) -> None:
-    """Raises ValueError for what would lead out of the folder that it is a name in."""
+    """Raises ValueError for a name that would lead out of its folder."""
     wrong = next((name for name in names if name in (".", "..") or "/" in name or os.sep in name or "\0" in name), None)
     if wrong is not None:
         raise ValueError(f"{file} has {shown(wrong)} where a name in a folder stands; unpack the dataset again")

@@ -1,7 +1,7 @@
-"""Decoded images on disk, memory-mapped: what a pack is made from, and the pack itself.
+"""Packs: decoded images on disk, memory-mapped.
 
 A pack is a folder: `images.u8` ((N, C, H, W), row-major), `labels.i64` ((N,), absent without labels) and `pack.json`,
-which holds the shape, the classes, the fingerprint, the broken files, a CRC of each block and one of all this.
+with the shape, the classes, the fingerprint, the broken files, a CRC per block, and a CRC of all these.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ from wcgan.core.files import cache_folder, locked, sync_folder
 from wcgan.core.reading import parse_json, read_bytes
 from wcgan.core.terminal import OnProgress
 
-_FORMAT = 2  # of the packs: a higher number leaves those of an earlier version unread
-_CLOCK_TICK = 0.05  # seconds; a file written again within a file system's tick keeps its time stamp
+_FORMAT = 2  # increase when the format changes, so that old packs are not read
+_CLOCK_TICK = 0.05  # seconds; a file written twice within a tick of the file system keeps its time stamp
 
 
 class Chunk(NamedTuple):
@@ -78,8 +78,8 @@ def recipe_to_key(recipe: Recipe) -> str:
     root, newest = os.fspath(recipe.root), 0
     for name in recipe.files:
         try:
-            stat = os.stat(os.path.join(root, name))  # an absolute name stands for itself
-        except OSError as error:  # a link that leads nowhere: whoever reads it says so
+            stat = os.stat(os.path.join(root, name))  # an absolute name stays as it is
+        except OSError as error:  # a dangling link: reported when it is read
             digest.update(os.fsencode(name) + b"\0%d\n" % (error.errno or 0))
             continue
         newest = max(newest, stat.st_mtime_ns, stat.st_ctime_ns)
@@ -143,9 +143,9 @@ def content_fingerprint(
 
 
 def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnProgress | None = None) -> Pack:
-    """The pack of a recipe: the one on disk if it is complete and its files are unchanged, or a new one.
+    """The pack of a recipe: the one on disk if it is complete and its files are unchanged, otherwise a new one.
 
-    Processes that ask for the same pack at once wait for the first of them to write it.
+    If several processes ask for the same pack, one writes it and the others wait.
     """
     key = recipe_to_key(recipe)
     stem = f"{re.sub(r'[^A-Za-z0-9.-]', '_', name)[:40]}-{recipe_to_slot(recipe)}"
@@ -157,7 +157,7 @@ def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnP
     with locked(home.parent / f"{stem}.lock") as exclusive:
         if (pack := _open_if_whole(home)) is not None:
             return pack
-        if exclusive:  # nobody else is writing: these are from processes that were killed
+        if exclusive:  # nobody else is writing, so these are from killed processes
             for leftover in home.parent.glob(f"{stem}-*.part-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         with _saying_what_to_do(home.parent):
@@ -174,7 +174,7 @@ def open_or_write(recipe: Recipe, name: str, strict: bool = False, progress: OnP
             shutil.rmtree(part, ignore_errors=True)
         for outdated in home.parent.glob(f"{stem}-*"):
             if outdated != home and ".part-" not in outdated.name:
-                shutil.rmtree(outdated, ignore_errors=True)  # of files that have changed since
+                shutil.rmtree(outdated, ignore_errors=True)  # packs of files that have changed since
         return open_pack(home)
 
 

@@ -8,7 +8,7 @@ is differentiable only where `transformed()` is True.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from wcgan.functional._operators import cholesky_for, is_eager, jacobi_for, register, register_gradient, transformed
 from wcgan.functional._primitives import square_root
 
+WhiteningKind = Literal["cholesky", "zca", "zca-decomposition", "newton", "standardize", "none"]
 # A covariance that cannot be factorised is shrunk towards (trace / d) I, or I if the trace is 0, by the first of these
 # amounts that is enough. The last one leaves a multiple of the identity, which can always be factorised.
 RETRY_SHRINKAGE = (0.0, 1e-4, 1e-2, 1.0)
@@ -135,7 +136,7 @@ def _pull_back_cholesky(covariance: Tensor, w: Whitening, inner: Tensor, eps: fl
 
 # ZCA: W = Sigma^-1/2 = U diag(lambda)^-1/2 U^T. Two names, which differ in the gradient only.
 
-ZCA = ("zca", "zca-decomposition")
+ZCA: tuple[WhiteningKind, ...] = ("zca", "zca-decomposition")
 
 
 def _factorise_zca(covariance: Tensor, eps: float, iterations: int) -> Whitening:
@@ -295,7 +296,7 @@ def _pull_back_none(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, 
     return torch.zeros_like(covariance)
 
 
-FACTORISATIONS = {  # the values of `whitening`
+FACTORISATIONS: dict[str, Factorisation] = {  # the values of `WhiteningKind`
     "cholesky": Factorisation(_factorise_cholesky, _pull_back_cholesky),
     "zca": Factorisation(_factorise_zca, _pull_back_zca),
     "zca-decomposition": Factorisation(_factorise_zca, _pull_back_decomposition),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wcgan.functional import _passes
-from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening
+from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening, WhiteningKind
 from wcgan.functional._operators import check_batch, register, register_gradient, transformed
 from wcgan.functional._primitives import (
     cross_batches,
@@ -39,7 +39,9 @@ class Statistics(NamedTuple):
     retry: Tensor
 
 
-def whiten(x: Tensor, whitening: str = "cholesky", eps: float = 1e-3, groups: int = 1, iterations: int = 5) -> Tensor:
+def whiten(
+    x: Tensor, whitening: WhiteningKind = "cholesky", eps: float = 1e-3, groups: int = 1, iterations: int = 5
+) -> Tensor:
     r"""Whitens a batch with its own statistics.
 
     .. math:: y = W (x - \mu)
@@ -89,7 +91,7 @@ def whiten_color(
     shift: Tensor | None = None,
     index: Tensor | None = None,
     *,
-    whitening: str = "cholesky",
+    whitening: WhiteningKind = "cholesky",
     groups: int = 1,
     eps: float = 1e-3,
     iterations: int = 5,

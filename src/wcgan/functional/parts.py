@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import batch_norm
 
 from wcgan.functional import _passes
-from wcgan.functional._factorisations import FACTORISATIONS
+from wcgan.functional._factorisations import FACTORISATIONS, WhiteningKind
 from wcgan.functional._operators import kernels_for, register, transformed
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional.normalize import Statistics, biased_if_standardize, whiten_color
@@ -23,7 +23,7 @@ def whiten_color_parts(
     index: Tensor | None = None,
     *,
     parts: int,
-    whitening: str = "cholesky",
+    whitening: WhiteningKind = "cholesky",
     groups: int = 1,
     eps: float = 1e-3,
     iterations: int = 5,

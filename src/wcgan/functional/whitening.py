@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening, symmetric
+from wcgan.functional._factorisations import FACTORISATIONS, ZCA, Whitening, WhiteningKind, symmetric
 from wcgan.functional._operators import check_batch, register, register_gradient, transformed
 from wcgan.functional._primitives import batch_moments, plain_moments
 
@@ -40,7 +40,7 @@ def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def covariance_to_whitening(
-    covariance: Tensor, whitening: str = "cholesky", eps: float = 1e-3, iterations: int = 5
+    covariance: Tensor, whitening: WhiteningKind = "cholesky", eps: float = 1e-3, iterations: int = 5
 ) -> Tensor:
     r"""Computes the whitening matrix W of a covariance, after shrinkage.
 

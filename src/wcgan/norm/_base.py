@@ -4,7 +4,7 @@ Running statistics themselves are in `_running`; the colorings are in `unconditi
 """
 
 import math
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch.nn.functional import batch_norm
 
 from wcgan.functional._eager import as_slots, whiten_color_eagerly
-from wcgan.functional._factorisations import SMALLEST_EPS
+from wcgan.functional._factorisations import SMALLEST_EPS, WhiteningKind
 from wcgan.functional._operators import check_batch, check_groups, is_eager, transformed
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
@@ -21,8 +21,6 @@ from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
-
-WhiteningKind = Literal["cholesky", "zca", "zca-decomposition", "newton", "standardize", "none"]
 
 
 class NotScriptable:

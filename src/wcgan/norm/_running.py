@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wcgan.functional._factorisations import WhiteningKind
 from wcgan.functional._operators import is_eager, within_transform
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional.normalize import Statistics
@@ -27,7 +28,7 @@ class RunningStatistics(nn.Module):
     num_features: int
     eps: float
     momentum: float | None
-    whitening: str
+    whitening: WhiteningKind
     groups: int
     iterations: int
     track_running_stats: bool

@@ -106,6 +106,11 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         register_parameters(self, shapes, device, dtype)
         self.reset_parameters()
 
+    @property
+    def num_classes(self) -> int:
+        """Another name for `classes`."""
+        return self.classes
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Resets the running statistics and the coloring to their initial values."""

@@ -1,7 +1,7 @@
 """The paper's tables and their figures, and a preset for every row."""
 
 from wcgan.paper.classifier_presets import CLASSIFIERS
-from wcgan.paper.presets import DEFAULT, PRESETS, configure, configure_classifier, preset, preset_to_folder
+from wcgan.paper.presets import DEFAULT, PRESETS, configure, configure_classifier, preset
 from wcgan.paper.printed import ARCHITECTURES
 from wcgan.paper.tables import ALIASES, TABLES
 
@@ -15,5 +15,4 @@ __all__ = [
     "configure",
     "configure_classifier",
     "preset",
-    "preset_to_folder",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 from wcgan.core.config import override
 from wcgan.core.processes import is_first_process
 from wcgan.core.terminal import announce
-from wcgan.data import glance, names
+from wcgan.data import Dataset, glance, names
 from wcgan.evaluate.image_sets import training_split
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
@@ -251,6 +251,15 @@ def configure(name: str, data: str | None = None, strict: bool = False, settings
     return change(config, data, strict, settings)
 
 
+def dataset_to_config(name: str | None, dataset: Dataset, settings: Sequence[str] = ()) -> Config:
+    """The config of a preset for images in memory; None for the preset `folder`."""
+    config = preset(name or "folder")
+    if config.preset in BY_DATA:
+        classes = len(dataset.classes) if len(dataset.classes) > 1 else None
+        config = replace(BY_DATA[config.preset](dataset.images.shape[-1], classes), preset=config.preset)
+    return change(config, dataset.name, settings=settings)
+
+
 def pictures_to_size(chosen: DataConfig) -> tuple[int, int | None]:
     """The resolution to train at, unless the config names one, and the number of classes or None.
 
@@ -328,7 +337,7 @@ def configure_classifier(
 def find_config(
     name: str | None = None,
     file: Path | None = None,
-    origin: str | None = None,
+    origin: str | Path | None = None,
     data: str | None = None,
     strict: bool = False,
     settings: Sequence[str] = (),

@@ -59,9 +59,9 @@ def preview(plan: Reproduction) -> list[RowPreview]:
     scorer, rows = find_scorer(), []
     for preset in dict.fromkeys(run.row.preset for run in plan.runs):
         runs = [run for run in plan.runs if run.row.preset == preset]
-        states = Counter(run_to_summary(run, scorer).status for run in runs)
-        done, first = states[RunStatus.DONE] + states[RunStatus.DIVERGED], runs[0]
-        begun = len(runs) - done - states[RunStatus.NOT_STARTED]
+        statuses = Counter(run_to_summary(run, scorer).status for run in runs)
+        done, first = statuses[RunStatus.DONE] + statuses[RunStatus.DIVERGED], runs[0]
+        begun = len(runs) - done - statuses[RunStatus.NOT_STARTED]
         missing = "" if done == len(runs) else missing_data(first.config)
         folder = first.folder.parent
         length = first.config.train.iterations
@@ -150,8 +150,8 @@ def reproduce(plan: Reproduction, ray: str | None = None, gpus_per_run: float | 
             pass  # outside of training, where every file is written whole
     missing = {run.name: results.get(run.name, _NOT_STARTED) for run in plan.runs}
     missing = {name: result for name, result in missing.items() if result.status is not RunStatus.DONE}
-    states = [f"Not done: {', '.join(f'{name} ({e.status})' for name, e in missing.items())}."] if missing else []
-    files = _write(plan.key, plan.table, plan.out, [*notes, *states])
+    undone = [f"Not done: {', '.join(f'{name} ({e.status})' for name, e in missing.items())}."] if missing else []
+    files = _write(plan.key, plan.table, plan.out, [*notes, *undone])
     return Result(files, tuple(_problems(missing, len(plan.runs))), stop.signal)
 
 
@@ -235,8 +235,8 @@ def display_runs(runs: Sequence[PlannedRun], live: bool) -> Iterator[Show]:
     known = {run.folder: (run, RunStatus.NOT_STARTED, "") for run in runs}
     with Live(_table(known.values()), console=console, refresh_per_second=REFRESHES_PER_SECOND) as shown:
 
-        def show(run: PlannedRun, state: RunStatus, words: str) -> None:
-            known[run.folder] = (run, state, words)
+        def show(run: PlannedRun, status: RunStatus, words: str) -> None:
+            known[run.folder] = (run, status, words)
             shown.update(_table(known.values()))
 
         yield show
@@ -246,20 +246,20 @@ def _lines() -> Show:
     before: dict[object, RunStatus] = {}
     said: set[str] = set()
 
-    def show(run: PlannedRun, state: RunStatus, words: str) -> None:
-        if before.get(run.folder) != state:
-            before[run.folder] = state
-            if state is RunStatus.FAILED:  # a reason that several runs share is printed once
+    def show(run: PlannedRun, status: RunStatus, words: str) -> None:
+        if before.get(run.folder) != status:
+            before[run.folder] = status
+            if status is RunStatus.FAILED:  # a reason that several runs share is printed once
                 words = "" if words in said else words
                 said.add(words)
-            line = printable(f"{run.name}: {state}{f' ({words})' if words else ''}")
+            line = printable(f"{run.name}: {status}{f' ({words})' if words else ''}")
             print(line, file=sys.stderr, flush=True)  # noqa: T201
 
     return show
 
 
 def _table(runs: Iterable[tuple[PlannedRun, RunStatus, str]]) -> RichTable:
-    table = RichTable(*(Column(name, overflow="fold") for name in ("row", "seed", "state", "")))
-    for run, state, words in sorted(runs, key=lambda each: _ORDER.index(each[1])):
-        table.add_row(*cells((run.row.preset, run.seed, state, words)))
+    table = RichTable(*(Column(name, overflow="fold") for name in ("row", "seed", "status", "")))
+    for run, status, words in sorted(runs, key=lambda each: _ORDER.index(each[1])):
+        table.add_row(*cells((run.row.preset, run.seed, status, words)))
     return table

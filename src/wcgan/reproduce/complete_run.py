@@ -10,9 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from wcgan import data
 from wcgan.core.files import locked
 from wcgan.evaluate.command import EvaluationConfig, evaluate
-from wcgan.evaluate.image_sets import load_image_set
+from wcgan.evaluate.image_sets import load_real_images
 from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.protocol import PROTOCOLS, Protocol, facts_to_name, find_protocol
 from wcgan.reproduce.plan import PlannedRun, Reproduction, start_run
@@ -74,7 +75,7 @@ class RunSummary:
 
 
 def run_to_summary(planned: PlannedRun, scorer: Scorer) -> RunSummary:
-    """The state of a run, from the files in its folder alone."""
+    """The status of a run, from the files in its folder alone."""
     lines = Run(planned.folder).lines()
     iteration, last = lines_to_iteration(lines), planned.config.train.iterations
     status = metrics_to_status(lines, last)
@@ -214,13 +215,14 @@ def _check_checkpoints(run: Run) -> None:
 def _measure(run: Run, protocol: str, metrics: tuple[str, ...], scorer: Scorer) -> None:
     """Measure the last checkpoint and record the figures in the run's metrics."""
     config = run.config()
+    is_published = config.data.name in data.names()  # a folder has the protocol of its training
     measured = evaluate(
         str(run.folder),
         EvaluationConfig(
-            protocol=protocol,
+            protocol=protocol if is_published else None,
             metrics=metrics,
             features=(scorer.features,),
-            images=images_if_too_few(config, protocol),
+            images=images_if_too_few(config, protocol) if is_published else None,
             seed=config.train.seed,
             device=config.train.device,
         ),
@@ -231,7 +233,5 @@ def _measure(run: Run, protocol: str, metrics: tuple[str, ...], scorer: Scorer) 
 def images_if_too_few(config: Config, protocol: str) -> int | None:
     """The number used during training if there are fewer real images than the protocol asks for, else None."""
     wanted, generator = find_protocol(protocol), config.generator
-    reference = load_image_set(
-        config.data.reference_name, wanted.split, config.data.folder, generator.resolution, generator.channels
-    )
+    reference = load_real_images(config.data, wanted.split, generator.resolution, generator.channels)
     return config.train.evaluate_images if len(reference) < (wanted.reference or 0) else None

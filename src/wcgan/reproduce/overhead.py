@@ -15,9 +15,9 @@ from torch import Tensor
 from wcgan.core.device import Hardware, find_hardware
 from wcgan.core.files import write_atomically
 from wcgan.core.processes import Rank
+from wcgan.functional._factorisations import WhiteningKind
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningColoring2d, WhiteningLayer
-from wcgan.norm._base import WhiteningKind
 from wcgan.report.formats import rows_to_csv, rows_to_markdown
 from wcgan.reproduce.timed_iteration import (
     WARM_UP,

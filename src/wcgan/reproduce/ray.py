@@ -91,7 +91,7 @@ def run_on_cluster(
         runs: the runs to complete.
         out: the folder of all runs, which every machine must share.
         gpus_per_run: a task's share of a GPU; None for a whole one. On a cluster without GPUs, tasks need none.
-        show: called with a run, its state, and details.
+        show: called with a run, its status, and details.
         stopping: tells whether to stop all runs at their next checkpoint.
     """
     share = (1.0 if gpus_per_run is None else gpus_per_run) if ray.cluster_resources().get("GPU", 0) else 0.0

@@ -213,10 +213,10 @@ def refuse_changes(run: Run, own: Any, wanted: Any, changeable: Collection[str] 
     """
     found = config_differences(config_to_dict(own), config_to_dict(wanted))
     if fixed := {name: values for name, values in found.items() if name not in changeable}:
-        can = "may change its length, how often it writes and what it runs on" if changeable else "keeps its config"
+        may = "a resumed run may change its length, how often it writes and what it runs on; for the rest, "
         raise ValueError(
-            f"{run.folder} was begun with another config ({differences_to_text(fixed)}): a resumed run {can}; "
-            f"for the rest, begin a new run with another --out (--from {run.folder} starts it with these weights)"
+            f"{run.folder} was begun with another config ({differences_to_text(fixed)}): {may if changeable else ''}"
+            f"begin a new run with another --out (--from {run.folder} starts it with these weights)"
         )
     return found
 

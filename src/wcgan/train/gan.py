@@ -171,11 +171,12 @@ def train_iteration(
             None if values is None else values[step]
             for values in (inputs.real_labels, inputs.critic_labels, inputs.between)
         )
-        shown, shown_labels = [real, fake], [labels, fake_labels]
+        shown, asked = [real, fake], [labels, fake_labels] if sees_labels else []
         if shifted is not None:
-            shown, shown_labels = [*shown, shifted[step]], [*shown_labels, labels]
+            shown, asked = [*shown, shifted[step]], [*asked, *asked[:1]]
         with autocast:
-            scores = discriminator(torch.cat(shown), torch.cat(shown_labels) if sees_labels else None)  # type: ignore[arg-type]
+            known = [each for each in asked if each is not None]
+            scores = discriminator(torch.cat(shown), torch.cat(known) if known else None)
         on_real, on_fake, *on_shifted = scores.realness.float().split(len(real))
         loss = losses["loss/discriminator"] = adversarial.discriminator(on_real, on_fake)
         if on_shifted:

@@ -213,8 +213,8 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
             if stopping and not last:
                 for journal in journals:
                     journal.event(iteration, "stopped", signal=stop.signal)
-                asked = stop.asked and stop.signal is None
-                return Outcome(iteration, None if asked else stop.signal or int(signal.SIGTERM), rank.first)
+                signalled = rank.any(stop.signal is not None)  # else a callback asked for the end
+                return Outcome(iteration, (stop.signal or int(signal.SIGTERM)) if signalled else None, rank.first)
         what = "finished" if goal == settings.iterations else "stopped"
         for journal in journals:
             journal.event(iteration, what, seconds=round(seconds, 1))

@@ -12,6 +12,7 @@ from PIL import Image
 from tests.web.demo.cases import write_run
 
 from wcgan.core.images import grid
+from wcgan.export import export_run
 from wcgan.runs.pretrained import shipped, shipped_generators
 from wcgan.runs.sampler import load_generator
 from wcgan.web.demo import load_runs
@@ -105,6 +106,15 @@ def test_the_exported_folder_runs_by_itself(command, tmp_path):
     )
     assert done.stdout.splitlines() == [str(tmp_path / "hub" / "wcgan" / "__init__.py"), f"{DIGITS} run"]
     compile(Path("hub/app.py").read_text(), "app.py", "exec")
+
+
+def test_a_playground_takes_checkpoints_and_exported_folders_too(tmp_path):
+    run = write_run(tmp_path / "run")
+    export_run(run, "safetensors", tmp_path / "exported")
+    (checkpoint,) = run.glob("checkpoints/*.safetensors")
+    samplers = load_runs([checkpoint, tmp_path / "exported", Path(DIGITS)], device="cpu")
+    assert list(samplers) == [f"run/{checkpoint.stem}", "exported", DIGITS]
+    assert torch.equal(samplers["exported"].sample(4), samplers[f"run/{checkpoint.stem}"].sample(4))
 
 
 def test_an_exported_generator_draws_what_the_run_does(command, tmp_path):

@@ -69,25 +69,33 @@ figure { margin: 0; max-width: 28rem; }
 
 
 def load_runs(runs: Sequence[Path] = (), checkpoint: str = "last", device: str = "auto") -> dict[str, Sampler]:
-    """Loads generators -> samplers by name: that of the folder, or the whole path if two folders have the same name.
+    """Loads generators -> samplers by name: that of the folder, or the whole path if two have the same name.
 
     Args:
-        runs: folders of runs, or names of shipped generators; empty for all shipped ones.
+        runs: generators as `wcgan.load` takes them; empty for all shipped ones.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
 
     Raises:
         ValueError: for a folder that is not a run, or is given twice.
     """
-    folders = [find_source(run).resolve() for run in runs] or [shipped(name) for name in shipped_generators()]
-    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
+    sources = list(runs) or [Path(name) for name in shipped_generators()]
+    found = [find_source(source).resolve() for source in sources]
+    twice = next((path for path in found if found.count(path) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is given twice")
-    names = [folder.name for folder in folders]
+    names = list(map(_source_to_name, sources, found))
     return {
-        name if names.count(name) == 1 else str(folder): load_generator(folder, checkpoint, device)
-        for name, folder in zip(names, folders, strict=True)
+        name if names.count(name) == 1 else str(path): load_generator(path, checkpoint, device)
+        for name, path in zip(names, found, strict=True)
     }
+
+
+def _source_to_name(source: Path, found: Path) -> str:
+    """The name of a folder, of a checkpoint with that of its run, or of a shipped or downloaded generator."""
+    if not source.exists():
+        return str(source)
+    return f"{found.parent.parent.name}/{found.stem}" if found.is_file() else found.name
 
 
 def launch(samplers: Samplers, host: str | None = HOST, port: int | None = PORT) -> gr.Blocks:

@@ -19,6 +19,7 @@ from wcgan.core.images import grid, pixels_to_image
 from wcgan.core.terminal import printable
 from wcgan.data.decode import decode, fit, read_shape, reason
 from wcgan.data.folder import list_classes
+from wcgan.runs.pretrained import is_exported
 from wcgan.runs.sampler import Sampler, load_generator
 from wcgan.web.study import config
 from wcgan.web.study.config import FILE, Pair, Study, check_count, picture_file, study_to_yaml
@@ -203,14 +204,14 @@ class Images(Protocol):
 
 
 def open_images(path: Path, checkpoint: str = "last", device: str = "auto") -> Images:
-    """The images of a run, or of a folder.
+    """The images of a run, of an exported generator, or of a folder.
 
     Raises:
         ValueError: if the path is neither, or has no classes.
     """
     if not path.is_dir():
         raise ValueError(f"{path} does not exist; name the folder of a run, or one with a sub-folder per class")
-    if (path / "config.yaml").is_file():
+    if (path / "config.yaml").is_file() or is_exported(path):
         return RunImages(path, load_generator(path, checkpoint, device))
     return FolderImages(path)
 
