@@ -141,3 +141,13 @@ def test_a_batch_beyond_the_limit_goes_by_the_operators(monkeypatch):
     monkeypatch.setattr(sys.modules["wcgan.functional.affine"], "LARGEST_ON_CPU", 8)
     layer, (x,) = make_case("WC")
     assert layer(x.requires_grad_()).grad_fn.name() != "_WhitenColorBackward"
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize(("wide", "narrow"), [(torch.float64, torch.float32), (torch.float32, torch.float64)])
+@pytest.mark.parametrize("name", ["BN", "WC"])
+def test_batches_of_another_type_than_the_layer_equal_the_operators(name, wide, narrow, training, by_operators):
+    layer, inputs = make_case(name, dtype=narrow)
+    other = copy.deepcopy(layer.train(training))
+    mixed = (inputs[0].to(wide),)
+    torch.testing.assert_close(run(layer, mixed), by_operators(run, other, mixed), rtol=1e-4, atol=1e-4)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from wcgan.core.files import require_new, write_atomically
@@ -13,6 +13,7 @@ from wcgan.core.files import require_new, write_atomically
 FRAME_COLUMNS, FRAME_MILLISECONDS = 4, 80
 LARGE = 640
 """Width in pixels to which pictures on a page and animations are enlarged."""
+_INK, _TAG, _GAP = "white", (87, 96, 106), 8  # of names; readable on a light and on a dark page
 
 
 def to_uint8(images: Tensor) -> Tensor:
@@ -45,6 +46,26 @@ def pixels_to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
     """`(C, H, W)` uint8 with one, three or four channels, each pixel as a square of `scale`."""
     image = Image.fromarray(pixels.cpu().permute(1, 2, 0).squeeze(2).contiguous().numpy())
     return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+
+
+def with_names(picture: Image.Image, rows: Sequence[str], columns: Sequence[str] = ()) -> Image.Image:
+    """A picture with a name to the left of each of its rows and, if given, above each of its columns."""
+    height = picture.height / len(rows)
+    size = int(max(11, min(28, 0.5 * height)))
+    font = ImageFont.load_default(size)
+    left = 3 * _GAP + int(max(font.getlength(name) for name in rows))
+    top = 2 * _GAP + size if columns else 0
+    sheet = Image.new("RGBA", (left + picture.width, top + picture.height))
+    sheet.paste(picture, (left, top))
+    pen = ImageDraw.Draw(sheet)
+    places = [(left - 2.0 * _GAP, top + (number + 0.5) * height, name, "rm") for number, name in enumerate(rows)]
+    width = picture.width / max(1, len(columns))
+    places += [(left + (number + 0.5) * width, top / 2, name, "mm") for number, name in enumerate(columns)]
+    for x, y, name, anchor in places:
+        box = pen.textbbox((x, y), name, font, anchor)
+        pen.rounded_rectangle((box[0] - _GAP, y - 0.6 * size, box[2] + _GAP, y + 0.6 * size), 0.3 * size, _TAG)
+        pen.text((x, y), name, _INK, font, anchor)
+    return sheet
 
 
 def frames_to_pictures(frames: Tensor) -> list[Image.Image]:

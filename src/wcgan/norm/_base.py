@@ -174,17 +174,18 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, relu: bool
     ) -> Tensor:
         """`_normalize` with the running statistics."""
-        if self.whitening != "none" and x.numel():
-            if is_shared(color) and self._is_batch_norm(color, shift) and is_eager((x, self.running_mean)):
-                second = getattr(self, self._second)
+        whitening = None
+        if self.whitening != "none" and is_eager((x, self.running_mean)) and x.numel():
+            second = getattr(self, self._second)
+            if is_shared(color) and self._is_batch_norm(color, shift) and second.dtype == compute_dtype(x):
                 scale, bias = (None if t is None else t.to(second.dtype) for t in (color, shift))
                 out = batch_norm(x, self.running_mean, second, scale, bias, eps=self.eps)
                 return out.relu() if relu else out
-            if is_full(color, shift):
-                mapped = map_eagerly(x, color, shift, self._running_whitening(), self.running_mean, relu)
-                if mapped is not None:
-                    return mapped
-        matrix, offset, mean = self.as_map(*_as_slots(color, shift))
+            whitening = self._running_whitening()
+            mapped = map_eagerly(x, color, shift, whitening, self.running_mean, relu)
+            if mapped is not None:
+                return mapped
+        matrix, offset, mean = self.as_map(*_as_slots(color, shift), whitening)
         out = affine(x, matrix, offset, index, mean)
         return out.relu() if relu else out
 
@@ -214,13 +215,18 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         offset = matrix.new_zeros(matrix.shape[0], self.num_features) if shift is None else shift
         return affine(x, matrix, offset, index)
 
-    def as_map(self, color: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Coloring -> the whole layer at inference: maps `(K, g, p, p)`, offsets `(K, d)`, mean to subtract first."""
+    def as_map(
+        self, color: Tensor | None, shift: Tensor | None, whitening: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Coloring -> the whole layer at inference: maps `(K, g, p, p)`, offsets `(K, d)`, mean to subtract first.
+
+        `whitening` is W of the running covariance, where it is known already.
+        """
         if self.whitening == "none":
             assert color is not None
             whitening, mean = color.new_ones(self.num_features, 1, 1), None
         else:
-            whitening, mean = self._running_whitening(), self.running_mean
+            whitening, mean = self._running_whitening() if whitening is None else whitening, self.running_mean
         if color is not None and color.dtype != whitening.dtype:
             dtype = torch.promote_types(color.dtype, whitening.dtype)
             color, whitening = color.to(dtype), whitening.to(dtype)

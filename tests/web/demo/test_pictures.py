@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from tests.web.demo.cases import sampler, write_run
 
+from wcgan.core.images import with_names
 from wcgan.reproduce.measurements import write_grid
 from wcgan.runs.sampler import load_generator
 from wcgan.web.demo.pictures import (
@@ -22,7 +23,6 @@ from wcgan.web.demo.pictures import (
     images_to_zip,
     sample_images,
     weights_to_label,
-    with_names,
 )
 
 MIXED = WAYS[1]

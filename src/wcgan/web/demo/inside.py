@@ -10,15 +10,15 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.core.images import pixels_to_image
+from wcgan.core.images import pixels_to_image, with_names
 from wcgan.core.terminal import shown
 from wcgan.functional import covariance_to_whitening, moments
 from wcgan.norm import WhiteningLayer
 from wcgan.norm.conditional import ConditionalWhiteningColoring
 from wcgan.report.charts import Series, series_to_svg
-from wcgan.report.html import Markup
+from wcgan.report.html import Markup, join, tag
 from wcgan.runs.sampler import Sampler
-from wcgan.web.demo.pictures import MOST_SEED, class_to_text, whole, with_names
+from wcgan.web.demo.pictures import MOST_SEED, class_to_text, whole
 
 STATISTICS = ("a fresh batch", "the running averages")
 BATCH = 256
@@ -140,6 +140,12 @@ def covariances_to_spectrum(found: Covariances) -> Markup:
     return series_to_svg("Eigenvalues", series, "rank")
 
 
+def covariances_to_figure(found: Covariances) -> Markup:
+    """The spectrum with its legend."""
+    legend = [tag("span", word, class_=f"key c{style}") for style, word in enumerate(("before", "after"))]
+    return tag("figure", tag("figcaption", "Eigenvalues ", *legend), covariances_to_spectrum(found))
+
+
 def values_to_colours(values: Tensor, bound: float) -> Tensor:
     """Values `(H, W)` from -bound (blue) over 0 (transparent) to bound (red) -> `(4, H, W)` uint8, RGB and opacity.
 
@@ -200,3 +206,17 @@ def assignment_picture(sampler: Sampler, layer: WhiteningLayer, label: int) -> I
     picture = heat_map(rows[classes], float(rows.abs().max()), _CELL)
     names = [class_to_text(sampler, number) for number in classes]
     return with_names(picture, names, [str(column) for column in range(1, rows.shape[1] + 1)])
+
+
+def neighbours_to_table(sampler: Sampler, layer: WhiteningLayer, label: int) -> Markup:
+    """The classes that a layer colors most like the chosen one."""
+    table = class_table(layer)
+    if table is None:
+        return tag("p", "This layer does not depend on the class.", class_="facts")
+    rows = [
+        tag("tr", tag("td", class_to_text(sampler, near)), tag("td", f"{cosine:.3f}", class_="number"))
+        for near, cosine in nearest_classes(table[0], label)
+    ]
+    caption = f"Nearest to {class_to_text(sampler, label)} by {table[1]}"
+    head = tag("tr", tag("th", "Class"), tag("th", "Cosine similarity", class_="number"))
+    return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", join(rows)))

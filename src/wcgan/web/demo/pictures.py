@@ -8,10 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from PIL import Image, ImageChops, ImageDraw, ImageFont
+from PIL import Image, ImageChops
 from torch import Tensor
 
-from wcgan.core.images import FRAME_COLUMNS, grid, pictures_to_animation, pixels_to_image, scale_to_fill
+from wcgan.core.images import (
+    FRAME_COLUMNS,
+    grid,
+    pictures_to_animation,
+    pixels_to_image,
+    scale_to_fill,
+    with_names,
+)
 from wcgan.core.terminal import shown
 from wcgan.reproduce.measurements import COLUMNS, classes_to_show, draw_grid
 from wcgan.runs.sampler import Sampler
@@ -59,8 +66,6 @@ def whole(name: str, value: object, least: int, most: int) -> int:
 WAYS = ("take turns", "are mixed")
 """What several classes do: every image has one of them, or every image has a weighted mix."""
 BETWEEN = ("two noise vectors", "two classes", "both")
-_INK, _TAG = "white", (87, 96, 106)  # of names; readable on a light and on a dark page
-_GAP = 8
 
 
 def class_to_text(sampler: Sampler, label: int) -> str:
@@ -297,23 +302,3 @@ def comparison(
         caption = f"{name}: {sampler.config.normalization}, iteration {sampler.iteration}"
         pictures[name] = images_to_picture(images), caption if sampler.conditional else f"{caption}, no classes"
     return pictures
-
-
-def with_names(picture: Image.Image, rows: Sequence[str], columns: Sequence[str] = ()) -> Image.Image:
-    """A picture with a name to the left of each of its rows and, if given, above each of its columns."""
-    height = picture.height / len(rows)
-    size = int(max(11, min(28, 0.5 * height)))
-    font = ImageFont.load_default(size)
-    left = 3 * _GAP + int(max(font.getlength(name) for name in rows))
-    top = 2 * _GAP + size if columns else 0
-    sheet = Image.new("RGBA", (left + picture.width, top + picture.height))
-    sheet.paste(picture, (left, top))
-    pen = ImageDraw.Draw(sheet)
-    places = [(left - 2.0 * _GAP, top + (number + 0.5) * height, name, "rm") for number, name in enumerate(rows)]
-    width = picture.width / max(1, len(columns))
-    places += [(left + (number + 0.5) * width, top / 2, name, "mm") for number, name in enumerate(columns)]
-    for x, y, name, anchor in places:
-        box = pen.textbbox((x, y), name, font, anchor)
-        pen.rounded_rectangle((box[0] - _GAP, y - 0.6 * size, box[2] + _GAP, y + 0.6 * size), 0.3 * size, _TAG)
-        pen.text((x, y), name, _INK, font, anchor)
-    return sheet

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from wcgan.report.html import Markup, join, tag
+from wcgan.report.html import tag
 from wcgan.runs.sampler import Sampler
 from wcgan.web.demo import inside
 from wcgan.web.demo.answers import Samplers, answer, file_to_send, find_sampler, follow, picture_to_send
@@ -312,7 +312,7 @@ def inside_tab(samplers: Samplers, opened: Any) -> None:
         chosen = (checked_classes(sampler, label, 1) or [0])[0]
         picture = inside.assignment_picture(sampler, here, chosen)
         matrix = gr.Image(visible=False) if picture is None else _captioned(picture, MATRIX, assignment)
-        return *maps, _spectrum(found), matrix, _neighbours(sampler, here, chosen)
+        return *maps, inside.covariances_to_figure(found), matrix, inside.neighbours_to_table(sampler, here, chosen)
 
     changes = [opened, layer.input, statistics.input, seed.input, label.input]
     outputs = [before, after, spectrum, assignment, nearest]
@@ -320,24 +320,6 @@ def inside_tab(samplers: Samplers, opened: Any) -> None:
         samplers, run, {layer: layer_box, label: lambda sampler: _class_box(sampler, "Neighbours of", value=0)}
     )
     answer(changes, look, [run, layer, statistics, seed, label], outputs, "inside", chosen)
-
-
-def _spectrum(found: inside.Covariances) -> Markup:
-    legend = [tag("span", word, class_=f"key c{style}") for style, word in enumerate(("before", "after"))]
-    return tag("figure", tag("figcaption", "Eigenvalues ", *legend), inside.covariances_to_spectrum(found))
-
-
-def _neighbours(sampler: Sampler, layer: Any, label: int) -> Markup:
-    table = inside.class_table(layer)
-    if table is None:
-        return tag("p", "This layer does not depend on the class.", class_="facts")
-    rows = [
-        tag("tr", tag("td", class_to_text(sampler, near)), tag("td", f"{cosine:.3f}", class_="number"))
-        for near, cosine in inside.nearest_classes(table[0], label)
-    ]
-    caption = f"Nearest to {class_to_text(sampler, label)} by {table[1]}"
-    head = tag("tr", tag("th", "Class"), tag("th", "Cosine similarity", class_="number"))
-    return tag("table", tag("caption", caption), tag("thead", head), tag("tbody", join(rows)))
 
 
 FIRST = "Sample"
