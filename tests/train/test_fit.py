@@ -341,3 +341,9 @@ def test_two_processes_train_together_and_the_callback_of_the_first_ends_both(tm
     (one, other) = (line for line in said if line.startswith("end"))
     assert one == other
     assert one.startswith("end 3 ")
+
+
+def test_the_preset_for_pictures_looks_at_them(photos, tmp_path):  # noqa: F811
+    wcgan.fit("folder", photos, tmp_path / "run", settings={**SETTINGS, "generator.widths": [4], "train.iterations": 1})
+    config = Run(tmp_path / "run").config()
+    assert (config.preset, config.generator.resolution, config.classes) == ("folder", 8, 2)

@@ -108,7 +108,7 @@ class _Bar(TrainingProgress):
         self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
-        self.bar.console.print(printable_lines(text), markup=False, emoji=False)
+        self.bar.console.print(printable_lines(text), markup=False, emoji=False, highlight=False)
 
     def show(self, values: dict[str, float]) -> None:
         figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
