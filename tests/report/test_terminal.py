@@ -6,7 +6,8 @@ import pytest
 from tests.report.cases import config, evaluations, published, training, write_run
 
 from wcgan import cli
-from wcgan.report import read_runs, runs_to_rows, split_columns
+from wcgan.core.terminal import split_columns
+from wcgan.report import read_runs, runs_to_rows
 
 
 def test_runs_of_one_protocol_have_a_row_each_and_no_protocol(tmp_path):

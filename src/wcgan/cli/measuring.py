@@ -114,7 +114,8 @@ def compare(
     page: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("compare.html"),
 ) -> None:
     """Compare runs: a table of their last scores, and one HTML page."""
-    from wcgan.report import read_runs, runs_to_rows, split_columns, write_report
+    from wcgan.core.terminal import split_columns
+    from wcgan.report import read_runs, runs_to_rows, write_report
     from wcgan.train.start_classifier import folder_to_runs
 
     runs = [run for folder in runs for run in folder_to_runs(folder)]

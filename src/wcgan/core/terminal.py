@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -207,3 +207,32 @@ def _lines() -> OnProgress:
             print(f"{printable(what)}: {done:,} of {total:,}", file=sys.stderr, flush=True)  # noqa: T201
 
     return report
+
+
+Row = tuple[str, ...]
+GAP = 2
+"""Spaces between the columns of a table."""
+
+
+def split_columns(heads: Row, rows: Sequence[Row], width: int) -> list[tuple[Row, list[Row]]]:
+    """A table as several that fit a width, each with the first column and some of the others.
+
+    The first column counts with half of the width at most, since long names can be folded. A head may break before a
+    bracket.
+
+    Example:
+        >>> split_columns(("run", "FID(classifier)", "IS"), [("wc", "1.5", "8.25")], width=20)
+        [(('run', 'FID(classifier)'), [('wc', '1.5')]), (('run', 'IS'), [('wc', '8.25')])]
+    """
+    lines = [tuple(head.replace("(", "\n(").split("\n")) for head in heads]
+    widths = [max(map(len, (*line, *column))) + GAP for line, *column in zip(lines, *rows, strict=True)]
+    first = min(widths[0], width // 2)
+    parts: list[list[int]] = [[]]
+    for place in range(1, len(heads)):
+        if parts[-1] and first + sum(widths[each] for each in parts[-1]) + widths[place] > width:
+            parts.append([])
+        parts[-1].append(place)
+    return [
+        (tuple(heads[each] for each in (0, *part)), [tuple(row[each] for each in (0, *part)) for row in rows])
+        for part in parts
+    ]

@@ -1,12 +1,21 @@
 """Score images: FID, KID, IS, precision and recall. Scores from the small classifier always carry its name."""
 
-from wcgan.evaluate.features import Features, shape_to_words
 from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor, features_to_moments, frechet_distance
 from wcgan.evaluate.inception import Inception, load_inception
 from wcgan.evaluate.inception_score import RunningInceptionScore, inception_score
 from wcgan.evaluate.kid import kernel_distance
 from wcgan.evaluate.precision_recall import precision_recall
-from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, facts_to_name, find_protocol, protocol_to_plan
+from wcgan.evaluate.protocol import (
+    METRICS,
+    PROTOCOLS,
+    Features,
+    Plan,
+    Protocol,
+    facts_to_name,
+    find_protocol,
+    protocol_to_plan,
+    shape_to_words,
+)
 from wcgan.evaluate.reference import Reference, load_reference
 from wcgan.evaluate.score import check_metrics, evaluate_generator, evaluate_images
 from wcgan.evaluate.small_classifier import Classifier, ClassifierFacts, ClassifierSettings

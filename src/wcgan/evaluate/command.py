@@ -15,7 +15,6 @@ from wcgan import data
 from wcgan.core.device import find_device
 from wcgan.core.processes import Rank, join_processes
 from wcgan.core.terminal import OnProgress
-from wcgan.evaluate.features import Features
 from wcgan.evaluate.image_sets import (
     classifier_for,
     load_image_set,
@@ -25,7 +24,7 @@ from wcgan.evaluate.image_sets import (
 )
 from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.precision_recall import NEIGHBOURS
-from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Plan, Protocol, find_protocol, protocol_to_plan
+from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Features, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint
 from wcgan.runs.config import Config

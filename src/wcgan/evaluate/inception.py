@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from wcgan.core.device import find_device
 from wcgan.core.tensor_files import bytes_to_tensors, fingerprint
-from wcgan.evaluate.features import check_pixels, shape_to_words
+from wcgan.evaluate.protocol import check_pixels, shape_to_words
 
 VARIABLE = "WCGAN_INCEPTION_WEIGHTS"
 _WAYS_OUT = f"name a file of them with --inception-weights or {VARIABLE}, or use --features classifier"

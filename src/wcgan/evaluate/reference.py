@@ -15,11 +15,10 @@ from wcgan.core.processes import Rank
 from wcgan.core.tensor_files import load_cached, save_cached
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
-from wcgan.evaluate.features import Features
 from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor
 from wcgan.evaluate.image_sets import StoredImages, batches
 from wcgan.evaluate.inception_score import RunningInceptionScore
-from wcgan.evaluate.protocol import KEEPING, Plan
+from wcgan.evaluate.protocol import KEEPING, Features, Plan
 
 _FORMAT = 1  # increase when the computation changes, so that old statistics are not loaded
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from wcgan.evaluate.features import check_pixels, shape_to_words
+from wcgan.evaluate.protocol import check_pixels, shape_to_words
 
 
 @dataclass(frozen=True)

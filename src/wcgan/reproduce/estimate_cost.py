@@ -16,10 +16,9 @@ from wcgan.core.images import grid, write_png
 from wcgan.core.processes import Rank
 from wcgan.core.terminal import OnProgress
 from wcgan.core.terminal import TrainingProgress as Silence
-from wcgan.evaluate.features import Features
 from wcgan.evaluate.image_sets import CHUNK
 from wcgan.evaluate.inception import load_inception
-from wcgan.evaluate.protocol import find_protocol, protocol_to_plan
+from wcgan.evaluate.protocol import Features, find_protocol, protocol_to_plan
 from wcgan.paper.tables import Row
 from wcgan.report.numbers import duration
 from wcgan.reproduce.complete_run import (
