@@ -14,6 +14,8 @@ from wcgan.runs.folder import Run
 
 RATES = text_to_search("train.learning_rate=1e-4..1e-2")
 
+pytestmark = pytest.mark.usefixtures("digits_at_hand")
+
 
 def config_of(settings):
     return configure("digits/cWC", settings=[*TINY, "train.iterations=4", "train.checkpoint_every=1", *settings])
