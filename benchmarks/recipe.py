@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from wcgan.core.terminal import rows_to_markdown
 from wcgan.paper.presets import configure
-from wcgan.report.formats import rows_to_markdown
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.train.start import start

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from wcgan.core.reading import parse_yaml
-from wcgan.core.terminal import shown
+from wcgan.core.terminal import printable, shown
 
 AnyConfig = TypeVar("AnyConfig")
 
@@ -33,12 +33,17 @@ def config_to_dict(config: Any) -> dict[str, Any]:
 def config_from_dict(values: dict[str, Any], kind: type, path: str = "") -> Any:
     """A config from plain values, each checked against its field's type."""
     if not isinstance(values, dict):
-        raise ValueError(f"{path.rstrip('.') or 'the config'} must be a mapping of fields, got {values!r}")
+        raise ValueError(f"{path.rstrip('.') or 'the config'} must be a mapping of fields, got {shown(values)}")
     hints = typing.get_type_hints(kind)
     known = [f.name for f in dataclasses.fields(kind)]
     for name in values:
         if name not in known:
-            raise ValueError(f"unknown field {path}{name}; known are {', '.join(path + k for k in known)}")
+            raise ValueError(
+                f"unknown field {printable(f'{path}{name}')}; known are {', '.join(path + k for k in known)}"
+            )
+    for f in dataclasses.fields(kind):
+        if f.default is f.default_factory is dataclasses.MISSING and f.name not in values:
+            raise ValueError(f"the field {path}{f.name} is missing")
     return kind(**{name: _typed(value, hints[name], f"{path}{name}") for name, value in values.items()})
 
 
@@ -53,7 +58,7 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
     if origin is Literal:
         value = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
         if value not in arguments:
-            raise ValueError(f"{path} must be one of {', '.join(map(str, arguments))}, got {value!r}")
+            raise ValueError(f"{path} must be one of {', '.join(map(str, arguments))}, got {shown(value)}")
         return value
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_typed(v, arguments[0], path) for v in value)
@@ -65,7 +70,7 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
         with suppress(ValueError):
             value = float(value)  # YAML takes 1e-4, without a dot, for a string
     if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-        raise ValueError(f"{path} must be {wanted.__name__}, got {value!r}")
+        raise ValueError(f"{path} must be {wanted.__name__}, got {shown(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{path} must be a finite number, got {value}")
     return value

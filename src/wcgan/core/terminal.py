@@ -1,11 +1,11 @@
-"""Print to the terminal: text from outside made safe, and progress."""
+"""Text for people: made safe for the terminal, as progress, and as tables."""
 
 from __future__ import annotations
 
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -236,3 +236,16 @@ def split_columns(heads: Row, rows: Sequence[Row], width: int) -> list[tuple[Row
         (tuple(heads[each] for each in (0, *part)), [tuple(row[each] for each in (0, *part)) for row in rows])
         for part in parts
     ]
+
+
+def rows_to_markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
+    """The lines of a Markdown table; cells are Markdown, and the columns named in `right` are right-aligned.
+
+    Example:
+        >>> print(*rows_to_markdown(("run", "FID"), [("`WC`", "17.2")], right=("FID",)), sep="\\n")
+        | run | FID |
+        | --- | ---: |
+        | `WC` | 17.2 |
+    """
+    sides = ["---:" if head in right else "---" for head in heads]
+    return [f"| {' | '.join(line)} |" for line in (heads, sides, *rows)]

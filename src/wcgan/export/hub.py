@@ -11,11 +11,10 @@ from torch import Tensor
 
 from wcgan.core.config import config_to_yaml
 from wcgan.core.images import grid, scale_to_show, write_png
-from wcgan.core.terminal import OnProgress
+from wcgan.core.terminal import OnProgress, rows_to_markdown
 from wcgan.export.export import write_state
 from wcgan.nets import Generator, GeneratorConfig
 from wcgan.report import scores_to_rows
-from wcgan.report.formats import rows_to_markdown
 from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import WEIGHTS
 from wcgan.runs.sampler import Classes, Sampler

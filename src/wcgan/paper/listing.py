@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from wcgan.core.terminal import rows_to_markdown
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.paper.classifier_presets import CLASSIFIERS
 from wcgan.paper.presets import PRESETS, classifier_preset, preset
@@ -131,12 +132,13 @@ NOTATION = (
 
 def architectures_to_lines(number: int) -> list[str]:
     """A table of architectures in Markdown, with the notation and where it differs from the paper."""
-    lines = [f"# Table {number}: architectures", "", "| Row | Generator | Discriminator |", "| --- | --- | --- |"]
+    rows = []
     for name in ARCHITECTURE_TABLES[number]:
         config = preset(name)
         generator, critic = generator_to_notation(config.generator), discriminator_to_notation(config.discriminator)
-        lines.append(f"| `{name}` | `{generator}` | `{critic}` |")
-    return [*lines, "", NOTATION, *([NOTES[number]] if number in NOTES else [])]
+        rows.append((f"`{name}`", f"`{generator}`", f"`{critic}`"))
+    table = rows_to_markdown(("Row", "Generator", "Discriminator"), rows)
+    return [f"# Table {number}: architectures", "", *table, "", NOTATION, *([NOTES[number]] if number in NOTES else [])]
 
 
 def generator_to_notation(config: GeneratorConfig) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wcgan.core.terminal import Row
+from wcgan.core.terminal import Row, rows_to_markdown
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import DASH, counted, duration, is_number
 from wcgan.report.paper_comparison import Entry, Results, TableRow
@@ -52,19 +52,6 @@ _LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\u221e": r"$\infty$",
     "\u00d7": r"$\times$",
 }
-
-
-def rows_to_markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str] = ()) -> list[str]:
-    """The lines of a Markdown table; cells are Markdown, and the columns named in `right` are right-aligned.
-
-    Example:
-        >>> print(*rows_to_markdown(("run", "FID"), [("`WC`", "17.2")], right=("FID",)), sep="\\n")
-        | run | FID |
-        | --- | ---: |
-        | `WC` | 17.2 |
-    """
-    sides = ["---:" if head in right else "---" for head in heads]
-    return [f"| {' | '.join(line)} |" for line in (heads, sides, *rows)]
 
 
 def rows_to_csv(heads: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -15,9 +15,9 @@ from torch import Tensor
 from wcgan.core.device import find_hardware, generator_for
 from wcgan.core.files import write_atomically
 from wcgan.core.images import grid, scale_to_show, write_png
+from wcgan.core.terminal import rows_to_markdown
 from wcgan.paper.listing import architectures_to_lines
 from wcgan.paper.tables import USER_STUDY, Judgement, canonical_name
-from wcgan.report.formats import rows_to_markdown
 from wcgan.reproduce.experiments import EXPERIMENTS
 from wcgan.reproduce.overhead import ITERATIONS, SECONDS, WHITENINGS, measure_and_write, overhead_configs
 from wcgan.reproduce.plan import folders_of

@@ -15,10 +15,11 @@ from torch import Tensor
 from wcgan.core.device import Hardware, find_hardware
 from wcgan.core.files import write_atomically
 from wcgan.core.processes import Rank
+from wcgan.core.terminal import rows_to_markdown
 from wcgan.functional._factorisations import WhiteningKind
 from wcgan.nets import build_generator
 from wcgan.norm import WhiteningColoring2d, WhiteningLayer
-from wcgan.report.formats import rows_to_csv, rows_to_markdown
+from wcgan.report.formats import rows_to_csv
 from wcgan.reproduce.timed_iteration import (
     WARM_UP,
     WIDTH_ON_CPU,

@@ -177,12 +177,12 @@ def test_a_study_is_read_as_it_was_written(tmp_path):
     ("change", "message"),
     [
         (lambda values: values | {"pairs": []}, "at least one pair"),
-        (lambda values: values | {"colour": 1}, "no field 'colour'"),
-        (lambda values: {k: v for k, v in values.items() if k != "seed"}, "'seed' is missing"),
+        (lambda values: values | {"colour": 1}, "unknown field colour"),
+        (lambda values: {k: v for k, v in values.items() if k != "seed"}, "the field seed is missing"),
         (lambda values: values | {"pairs": [{"label": "x", "a": "../../etc", "b": "y"}]}, "32 hexadecimal digits"),
         (lambda values: values | {"pairs": [{"label": "x", "a": "a" * 32, "b": "b" * 32}]}, "lacks the picture aaaa"),
         (lambda values: values | {"most_participants": "many"}, "most_participants must be"),
-        (lambda values: [], "must have the fields of a study"),
+        (lambda values: [], "must be a mapping of fields"),
     ],
 )
 def test_a_study_that_was_spoilt_is_named(tmp_path, change, message):

@@ -154,7 +154,7 @@ def test_a_hostile_study_file_is_a_sentence(folder, name):
         ({"join": "../../etc/passwd/........"}, "join must be 16 to 64 letters"),
         ({"key": "\x1b]0;x\x07" * 4}, r"key must be .* got '\\x1b\]0;x"),
         ({"pairs": [{"label": "x", "a": "a" * 32, "b": "b" * 32}] * 2}, "it has an alias"),
-        ({"pairs": [[[[[[]]]]]]}, r"a pair must have label, a and b, got \[\[\[\[\[\]"),
+        ({"pairs": [[[[[[]]]]]]}, r"pairs must be a mapping of fields, got \[\[\[\[\[\]"),
         (
             {"pairs": [{"label": "x", "a": "../../secret", "b": "b" * 32}]},
             "must be 32 hexadecimal digits, got '../../secret'",

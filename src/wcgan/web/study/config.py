@@ -10,12 +10,12 @@ import os
 import re
 import secrets
 from collections import Counter
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from wcgan.core.config import config_from_dict
 from wcgan.core.reading import MOST_TEXT as MOST_TEXT_FILE
 from wcgan.core.reading import open_inside, parse_yaml
 from wcgan.core.terminal import shown
@@ -145,7 +145,7 @@ def read_study(folder: Path) -> Study:
         raise ValueError(f"{folder} is not the folder of a study: it has no {FILE}; make one with `wcgan study create`")
     try:
         with open_inside(folder, FILE, most=MOST_TEXT_FILE) as opened:
-            study = _values_to_study(parse_yaml(opened.read().decode("utf-8")))
+            study: Study = config_from_dict(parse_yaml(opened.read().decode("utf-8")), Study)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     for pair in study.pairs:
@@ -181,28 +181,6 @@ def png_width(content: bytes) -> int:
     if len(content) < _HEADER or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
         raise ValueError("it is not a PNG")
     return int.from_bytes(content[16:20], "big")
-
-
-def _values_to_study(values: Any) -> Study:
-    if not isinstance(values, dict) or not isinstance(values.get("pairs"), list):
-        raise ValueError("it must have the fields of a study, with a list of pairs")
-    _check_fields(values, Study)
-    for pair in values["pairs"]:
-        if not isinstance(pair, dict):
-            raise ValueError(f"a pair must have label, a and b, got {shown(pair)}")
-        _check_fields(pair, Pair)
-    return Study(**values | {"pairs": tuple(Pair(**pair) for pair in values["pairs"])})
-
-
-def _check_fields(values: dict[str, Any], kind: type) -> None:
-    known = {field.name: field for field in fields(kind)}
-    needed = {name for name in known if name not in vars(kind)}
-    for name in values:
-        if name not in known:
-            raise ValueError(f"there is no field {shown(name)}; there are {', '.join(known)}")
-    missing = [name for name in known if name in needed - set(values)]
-    if missing:
-        raise ValueError(f"the field {missing[0]!r} is missing")
 
 
 @dataclass(frozen=True)
