@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from PIL import Image
 import wcgan
 from wcgan.core.images import grid
 from wcgan.export import run_to_shipped
+from wcgan.paper.presets import find_config
 from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import DEFAULT, find_source, shipped, shipped_generators
 from wcgan.runs.sampler import load_generator
@@ -107,7 +110,18 @@ def test_each_is_listed_with_what_a_user_wants_to_know(command):
         section = out.partition(f"{model.name}\n")[2].partition("made by")
         for fact in (model.dataset, ", ".join(model.classes), "FID", "MB", "licence  MIT"):
             assert fact in section[0]
-        assert section[2].splitlines()[0].strip() == model.command
+        printed = " ".join(line.strip() for line in section[2].replace("\\\n", "\n").splitlines())
+        assert printed.startswith(model.command)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", shipped_generators())
+def test_its_command_gives_the_settings_it_was_trained_with(name):
+    _, _, preset, *options = shlex.split(json.loads((shipped(name) / "origin.json").read_text())["command"])
+    given = zip(options[::2], options[1::2], strict=True)
+    settings = [value if flag == "--set" else f"train.{flag[2:].replace('-', '_')}={value}" for flag, value in given]
+    kept = Run(shipped(name)).config()
+    assert replace(find_config(preset, settings=settings), preset=kept.preset) == kept  # a preset may be renamed
 
 
 def test_shipping_keeps_the_pictures_the_names_and_the_origin(tmp_path):

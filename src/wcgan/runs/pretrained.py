@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from safetensors import SafetensorError
@@ -139,7 +140,7 @@ def models_to_lines(found: Sequence[Model]) -> list[str]:
             "scores": ", ".join(scores) or "not measured",
             "classes": ", ".join(model.classes) or "none",
             "licence": model.licence,
-            "made by": model.command,
+            "made by": f" \\\n{' ' * 13}".join(wrap(model.command, 66, break_on_hyphens=False)),
         }
         lines += [model.name, *(f"  {key:8} {value}" for key, value in facts.items())]
     return lines
