@@ -39,6 +39,12 @@ def with_labels(name, x):
 # Inputs
 
 
+def test_labels_for_a_layer_without_classes_are_refused_with_the_layer_that_takes_them():
+    for labels in (make_labels(6), [0] * 6):
+        message = refused(make_layer("WC"), TypeError, make_batch(6, CHANNELS, 2, 2), labels)
+        assert "WhiteningColoring2d takes no labels: use ConditionalWhiteningColoring1d, 2d or 3d" in message
+
+
 @pytest.mark.parametrize(
     ("dim", "shape", "allowed"),
     [

@@ -84,6 +84,11 @@ class WhiteningColoring(WhiteningLayer):
         """Whitens and colors a batch; `relu=True` also applies a ReLU, on a GPU within the same pass."""
         if is_fx_proxy(x):
             return as_fx_node(self, x, relu)
+        if not isinstance(relu, bool):
+            raise TypeError(
+                f"{type(self).__name__} takes no labels: use ConditionalWhiteningColoring1d, 2d or 3d "
+                f"(relu must be True or False, not a {type(relu).__name__})"
+            )
         self._check_input(x)
         with without_autocast(x.device):
             return self._normalize(x, self.weight, self.bias, None, relu=relu)
