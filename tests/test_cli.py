@@ -385,7 +385,7 @@ def test_a_broken_image_where_none_is_allowed(command, place):
 def test_a_run_folder_that_exists(command, trained):
     before = everything(trained)
     result = command(*training(trained.parent / "photos", trained, iterations=3))
-    assert_refused(result, f"{trained} exists already: name another with --out, or go on with --resume")
+    assert_refused(result, f"{trained} exists already: name another folder (--out), or resume the run (--resume)")
     assert everything(trained) == before
 
 

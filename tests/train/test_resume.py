@@ -237,7 +237,9 @@ def test_networks_that_no_longer_fit_the_checkpoint_are_said_to(tmp_path, never_
 
 def test_a_folder_that_holds_anything_is_never_begun_in(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ValueError, match="exists already: name another with --out, or go on with --resume"):
+    with pytest.raises(
+        ValueError, match=r"exists already: name another folder \(--out\), or resume the run \(--resume\)"
+    ):
         new_run(tmp_path, tiny_config())
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(ValueError, match="exists already"):

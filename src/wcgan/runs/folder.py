@@ -174,7 +174,7 @@ def new_run(folder: Path, config: Any) -> Run:
     Raises:
         ValueError: for a folder that is not empty, or that another process uses.
     """
-    advice = "name another with --out, or go on with --resume"
+    advice = "name another folder (--out), or resume the run (--resume)"
     if not folder.is_dir():
         require_new(folder, advice)
         folder.mkdir(parents=True, exist_ok=True)

@@ -132,7 +132,7 @@ def _open_runs(
     folder: Path, runs: dict[Path, ClassifyConfig], training: Dataset, resume: bool, accept_config: bool
 ) -> None:
     """Checks the folders that are there, then makes the others; `folder` is that of the run, or of its seeds."""
-    advice = "name another with --out, or go on with --resume"
+    advice = "name another folder (--out), or resume the run (--resume)"
     there = {own for own in runs if resume and is_begun(own)}
     if not there and folder not in runs:
         require_new(folder, advice)
