@@ -93,7 +93,7 @@ def train_small_classifier(
 
     trained_on = f"{training.name} {training.split}"
     if test is None:
-        tested_on = f"{trained_on}, every tenth image, kept out of its training"
+        tested_on = f"every tenth image of {trained_on} (kept out of its training)"
         accuracy = _accuracy(network, images[kept_out], labels[kept_out], place)
     else:
         tested_on = f"{test.name} {test.split}"

@@ -42,7 +42,7 @@ class _Section:
 def _section_to_lines(section: _Section, text: str) -> list[str]:
     """Head, presets by table, foot and an empty line; nothing if no preset matches the text."""
     in_tables = {canonical_name(row.preset) for table in section.tables.values() for row in table.rows}
-    groups = {"In no table of results": [name for name in section.names if name not in in_tables]}
+    groups = {"In no table of the paper": [name for name in section.names if name not in in_tables]}
     groups |= {f"{table.title} ({key})": [row.preset for row in table.rows] for key, table in section.tables.items()}
     lines: list[str] = []
     for title, names in groups.items():
