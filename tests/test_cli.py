@@ -449,6 +449,7 @@ def test_a_batch_too_large_for_memory(command, place, monkeypatch):
         (["--grid", "fixed-z", "--out", "drawn"], ["a grid is one picture: name a .png file, not drawn"]),
         (["--device", "cuda:99"], ["there is no GPU cuda:99"]),
         (["--out", "."], ["exists already: name another folder"]),
+        (["--out", "drawn.jpg"], ["drawn.jpg is neither a .png file, for a grid, nor a folder"]),
         (["--out", "file/drawn.png"], ["file", "cannot be used"]),
     ],
     ids=lambda value: value[0] if value[0].startswith("-") else "",

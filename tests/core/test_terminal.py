@@ -6,8 +6,10 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.progress import Progress
 
-from wcgan.core.terminal import printable, printable_lines, shown
+from wcgan.core.terminal import printable, printable_lines, shown, training_columns
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,21 @@ def test_values_in_a_sentence_are_short_whatever_they_are() -> None:
     assert shown(1 << 100_000) == "a number with thousands of digits"
     assert len(shown({"a": "\x1b" * 1000})) < 200
     assert io.StringIO(shown("\udcff")).getvalue().encode(sys.getfilesystemencoding())
+
+
+@pytest.mark.parametrize(
+    ("width", "last"),
+    [(80, "discriminator 1.845  generator 1.730"), (60, "generator 1.730")],
+)
+def test_a_narrow_terminal_cuts_no_number_of_a_training(width: int, last: str) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    bar = Progress(*training_columns(), console=console)
+    bar.add_task(
+        "training", total=100_000, completed=90_000, figures="discriminator 1.845  generator 1.730", rate="14.3 it/s"
+    )
+    with console.capture() as capture:
+        console.print(bar.get_renderable())
+    text = capture.get()
+    assert "…" not in text
+    assert " 90000/100000 14.3 it/s --:-- discriminator" in text
+    assert text.rstrip().endswith(last)

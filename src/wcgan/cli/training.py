@@ -12,7 +12,10 @@ from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, complete_
 if TYPE_CHECKING:
     from wcgan.train.loop import Outcome
 
-Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in --out; start it if nothing is there.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue what is in --out; with a preset or --data, start it if nothing is there."),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at a broken image instead of skipping it.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run; train and write nothing.")]
 StopAt = Annotated[int | None, typer.Option("--stop-at", help="Stop at this iteration; --resume continues.")]

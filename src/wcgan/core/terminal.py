@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    ProgressColumn,
     TaskID,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -156,6 +157,17 @@ class _Lines(TrainingProgress):
         self.say("  ".join(part for part in (f"{iteration}/{self.total}", self._figures, left) if part))
 
 
+def training_columns() -> tuple[ProgressColumn, ...]:
+    """The progress bar of a training: in a narrow terminal the figures are wrapped, and the rest is never cut."""
+    return (
+        BarColumn(bar_width=10),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[figures]}", markup=False, table_column=Column(no_wrap=False)),
+    )
+
+
 @contextmanager
 def progress_for(total: int, visible: bool) -> Iterator[TrainingProgress]:
     """A progress bar on a terminal, lines elsewhere, and nothing unless `visible`."""
@@ -163,16 +175,7 @@ def progress_for(total: int, visible: bool) -> Iterator[TrainingProgress]:
     if not visible:
         yield TrainingProgress()
     elif console.is_terminal:
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[rate]}", markup=False),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
-        )
-        with RichProgress(*columns, console=console) as bar:
+        with RichProgress(*training_columns(), console=console) as bar:
             yield _Bar(bar, total)
     else:
         yield _Lines(total)
