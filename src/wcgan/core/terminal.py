@@ -7,6 +7,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -67,6 +68,20 @@ def shown(value: object) -> str:
     except ValueError:  # an integer with thousands of digits
         text = "a number with thousands of digits"
     return printable(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The three known names most similar to another, case aside, for an error message.
+
+    Example:
+        >>> nearest("bn", ["WC", "cBN", "BN", "std-C"])
+        'BN, cBN, WC'
+    """
+
+    def similarity(each: str) -> float:
+        return SequenceMatcher(None, each.lower(), name.lower()).ratio()
+
+    return ", ".join(sorted(known, key=similarity, reverse=True)[:3])
 
 
 def _is_unsafe(char: str) -> bool:

@@ -62,6 +62,7 @@ def start(
     if own is not None:  # these two are decided once, when a run begins
         held_out = config.data.held_out or own.data.held_out
         config = replace(config, data=replace(config.data, held_out=held_out), origin=own.origin)
+        check_resolution(run, own, config)
         if dataset is None:
             check_place(run, config.data.name)
     else:
@@ -138,6 +139,11 @@ def continue_run(run: Run, own: Any, config: Any, accept_config: bool = False) -
     if "train.iterations" in changes and getattr(config.train, "schedule", "") == "linear":
         said.append(f"the learning rate falls to 0 at iteration {config.train.schedule_end or length}")
     announce(f"{run.folder}: {'; '.join(said)}")
+
+
+def check_resolution(run: Run, own: Any, config: Any) -> None:
+    """Raises a ValueError for a resolution that is not the run's, at which its own images would look like others."""
+    refuse_changes(run, own, replace(own, data=replace(own.data, resolution=config.data.resolution)), CHANGEABLE)
 
 
 def check_place(run: Run, name: str) -> None:

@@ -21,7 +21,7 @@ from wcgan.runs.config import ClassifyConfig, change
 from wcgan.runs.folder import Run, is_begun, new_run
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_images, check_stop_at
-from wcgan.train.start import check_place, continue_run
+from wcgan.train.start import check_place, check_resolution, continue_run
 
 
 def start_classifiers(
@@ -139,8 +139,10 @@ def _open_runs(
     for own, config in runs.items():
         if own in there:
             run = Run(own)
+            before = run.config(ClassifyConfig)
+            check_resolution(run, before, config)
             check_images(read_newest(run.checkpoints), training, run)
-            continue_run(run, run.config(ClassifyConfig), config, accept_config)
+            continue_run(run, before, config, accept_config)
         elif is_begun(own):
             require_new(own, advice)
     for own in runs.keys() - there:
