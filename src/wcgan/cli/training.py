@@ -78,7 +78,7 @@ def train(
         config = change(Run(folder).config(), data, strict, settings)
     config = config or chosen()
     if dry_run:
-        for name, value in training.dry_run(config).items():
+        for name, value in training.dry_run(config, folder, resume, origin).items():
             say(f"{name:14} {value}")
         return
     outcome = training.start(config, folder, resume, stop_at, accept_config, origin, weights)
@@ -125,11 +125,11 @@ def classify(
         config = change(first.config(ClassifyConfig), data, strict, settings)
     else:
         config = presets.configure_classifier(preset, data, depth, norm, where, strict, settings)
+    folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if dry_run:
-        for name, value in training.dry_run_classifiers(config, seeds).items():
+        for name, value in training.dry_run_classifiers(config, folder, seeds, resume).items():
             say(f"{name:14} {value}")
         return
-    folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if own is not None:
         outcome = training.go_on_with_classifiers(own, stop_at, accept_config, data, strict, settings)
     else:
@@ -205,11 +205,14 @@ def _report_wanted(command: str, outcome: "Outcome", planned: int, folder: Path,
     finished = outcome.iteration >= planned
     if outcome.first_process and not finished:
         again = f"wcgan {command} --resume --out {quote(str(folder))}{more}"
-        say(f"stopped at iteration {outcome.iteration}; continue with: {again}")
+        say(f"{'stopped' if outcome.trained else 'already'} at iteration {outcome.iteration}; continue with: {again}")
     if outcome.stopped_by is not None:
         raise typer.Exit(128 + outcome.stopped_by)
     if outcome.first_process and finished:
-        say(f"finished at iteration {outcome.iteration}: {folder}")
+        if outcome.trained:
+            say(f"finished at iteration {outcome.iteration}: {folder}")
+        else:
+            say(f"already finished at iteration {outcome.iteration}: {folder} (--iterations extends it)")
     return outcome.first_process
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from wcgan import data
 from wcgan.core.device import find_hardware
+from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.core.terminal import announce
 from wcgan.data import Dataset
@@ -269,8 +270,26 @@ def with_held_out(config: Config) -> Config:
     return replace(config, data=replace(chosen, held_out=held_out))
 
 
-def dry_run(config: Config) -> dict[str, str]:
-    """Describes what `start` would do; writes nothing."""
+def check_new(folder: Path) -> None:
+    """Raises a ValueError for a folder in which no new run can begin."""
+    if is_begun(folder) or not folder.is_dir():
+        require_new(folder, "name another with --out, or go on with --resume")
+
+
+def dry_run(
+    config: Config, folder: Path | None = None, resume: bool = False, origin: str | Path | None = None
+) -> dict[str, str]:
+    """Describes what `start` would do; writes nothing.
+
+    Raises:
+        ValueError: for a folder that is not new, without `resume`, and for weights that are not there.
+    """
+    weights = {}
+    if folder is not None and not resume:
+        check_new(folder)
+    if origin is not None and not (resume and folder is not None and is_begun(folder)):
+        source, found = path_to_checkpoint(find_source(origin), "last")
+        weights["weights"] = f"start as those of {source.folder.name}, iteration {iteration_of(found)}"
     config = with_held_out(config)
     dataset = load_data(config)
     config = fit_config(config, dataset)
@@ -288,6 +307,7 @@ def dry_run(config: Config) -> dict[str, str]:
         f"{len(dataset.classes) or 'no'} classes{held_out}",
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
+        **weights,
         "training": f"{settings.loss}, {settings.iterations} iterations of {settings.critic_steps} + 1 updates, "
         f"{images / len(dataset):.1f} passes over the data",
         "disk": f"{state * settings.keep_checkpoints:.0f} MB of checkpoints",
