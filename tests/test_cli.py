@@ -611,6 +611,9 @@ def test_completion_is_installed_for_the_users_shell(place, shell, file):
         ("wcgan sample digits", ["digits-cWC_sa"]),
         ("wcgan train digits/cWC_", ["digits/cWC_sa", "digits/cWC_sa-cls-only"]),
         ("wcgan sample --trunc", ["--truncation"]),
+        ("wcgan reproduce table1", ["table1", "table10", "table11", "table12", "table13"]),
+        ("wcgan reproduce ablation-W", ["ablation-WC"]),
+        ("wcgan export --format tor", ["torch-export"]),
     ],
 )
 def test_what_is_typed_is_completed(monkeypatch, capsys, typed, words):

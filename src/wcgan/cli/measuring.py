@@ -17,6 +17,7 @@ from wcgan.cli import (
     InceptionWeights,
     Settings,
     app,
+    complete_table,
     find_source,
     out,
     say,
@@ -136,7 +137,10 @@ def compare(
 
 @app.command(cls=Command, rich_help_panel=MEASURE)
 def reproduce(
-    table: Annotated[str | None, typer.Argument(help="Name of a table, or its place in the paper: table3.")] = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(help="Name of a table, or its place in the paper: table3.", autocompletion=complete_table),
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the tables and exit.")] = False,
     rows: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only rows of this preset or dataset. Repeatable.")
