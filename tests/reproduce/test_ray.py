@@ -108,6 +108,7 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(cluster, whole, tm
         assert f"| {number(lines_of(run.folder, 'evaluation')[0]['FID(classifier)'])} |" in row
 
 
+@pytest.mark.slow
 @needs_ray
 def test_all_stop_at_a_checkpoint_when_asked_and_the_same_call_goes_on(cluster, whole, tmp_path, planned, monkeypatch):
     monkeypatch.setattr("wcgan.reproduce.ray.SECONDS_BETWEEN_LOOKS", 0.01)
