@@ -158,6 +158,8 @@ def test_a_finished_run_is_extended_and_a_refusal_names_its_own_config(command, 
 def test_a_run_starts_from_the_config_and_the_weights_of_another(command, trained, place):
     photos = trained.parent / "photos"
     shared = ("--data", photos, "--iterations", 1, "--seed", 8)
+    code, out, _ = command("train", "--from", trained, *shared, "--out", "run", "--dry-run")
+    assert (code, "start as those of run, iteration 3\n" in out) == (0, True)
     code, _, err = command("train", "--config", trained / "config.yaml", "--from", trained, *shared, "--out", "run")
     assert code == 0
     assert "starting with the weights of run, iteration 3\n" in err
@@ -192,13 +194,15 @@ def test_a_run_stops_where_it_is_told_and_goes_on_to_its_end(command, place):
     assert code == 0
     assert "stopped at iteration 2; continue with: wcgan train --resume --out run" in out
     assert "finished" not in out
+    _, out, _ = command("train", "--resume", "--out", "run", "--stop-at", 1)
+    assert "already at iteration 2; continue with: wcgan train --resume --out run" in out
     code, out, _ = command("train", "--resume", "--out", "run")
     assert (code, "finished at iteration 4: run" in out) == (0, True)
 
 
 def test_resuming_a_finished_run_ends_well(command, trained):
     code, out, _ = command("train", "--resume", "--out", trained)
-    assert (code, "finished at iteration 3" in out) == (0, True)
+    assert (code, f"already finished at iteration 3: {trained} (--iterations extends it)\n" in out) == (0, True)
 
 
 def test_a_grid_has_a_class_a_row(command, trained):
@@ -326,7 +330,7 @@ def test_an_unknown_preset(command, place):
     ("setting", "parts"),
     [
         ("train.iterations", ["section.field=value"]),
-        ("train.iteration=3", ["unknown field train.iteration", "train.iterations"]),
+        ("train.iteration=3", ["unknown field train.iteration: did you mean train.iterations?"]),
         ("train.iterations=0", ["train.iterations must be at least 1, got 0"]),
         ("train.loss=[", ["train.loss=[", "not YAML"]),
         ("train.device=cuda:99", ["there is no GPU cuda:99 on this machine", "auto or cpu"]),
@@ -386,6 +390,7 @@ def test_a_run_folder_that_exists(command, trained):
     before = everything(trained)
     result = command(*training(trained.parent / "photos", trained, iterations=3))
     assert_refused(result, f"{trained} exists already: name another folder (--out), or resume the run (--resume)")
+    assert_refused(command("train", "--dry-run", "--out", trained), f"{trained} exists already: ")
     assert everything(trained) == before
 
 
@@ -449,6 +454,7 @@ def test_a_batch_too_large_for_memory(command, place, monkeypatch):
         (["--grid", "fixed-z", "--out", "drawn"], ["a grid is one picture: name a .png file, not drawn"]),
         (["--device", "cuda:99"], ["there is no GPU cuda:99"]),
         (["--out", "."], ["exists already: name another folder"]),
+        (["--out", "drawn.jpg"], ["drawn.jpg is neither a .png file, for a grid, nor a folder"]),
         (["--out", "file/drawn.png"], ["file", "cannot be used"]),
     ],
     ids=lambda value: value[0] if value[0].startswith("-") else "",
@@ -605,6 +611,9 @@ def test_completion_is_installed_for_the_users_shell(place, shell, file):
         ("wcgan sample digits", ["digits-cWC_sa"]),
         ("wcgan train digits/cWC_", ["digits/cWC_sa", "digits/cWC_sa-cls-only"]),
         ("wcgan sample --trunc", ["--truncation"]),
+        ("wcgan reproduce table1", ["table1", "table10", "table11", "table12", "table13"]),
+        ("wcgan reproduce ablation-W", ["ablation-WC"]),
+        ("wcgan export --format tor", ["torch-export"]),
     ],
 )
 def test_what_is_typed_is_completed(monkeypatch, capsys, typed, words):

@@ -93,7 +93,8 @@ def test_stopped_and_resumed_by_the_command_every_bit_is_the_same(command, pictu
 def test_resuming_a_finished_run_ends_well(command, pictures):
     assert command("classify", "--data", pictures, "--seeds", 2, "--out", "run", *SETS)[0] == 0
     code, out, _ = command("classify", "--resume", "--out", "run")
-    assert (code, out.splitlines()[0]) == (0, "finished at iteration 6: run")
+    assert (code, out.splitlines()[0]) == (0, "already finished at iteration 6: run (--iterations extends it)")
+    assert_refused(command("classify", "--dry-run", "--out", "run"), "run exists already: ")
 
 
 def test_a_dry_run_writes_nothing(command, place):

@@ -1,13 +1,16 @@
 """No text from outside commands a terminal."""
 
 import io
+import re
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.progress import Progress
 
-from wcgan.core.terminal import printable, printable_lines, shown
+from wcgan.core.terminal import figures_to_text, printable, printable_lines, progress_for, shown, training_columns
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,24 @@ def test_values_in_a_sentence_are_short_whatever_they_are() -> None:
     assert shown(1 << 100_000) == "a number with thousands of digits"
     assert len(shown({"a": "\x1b" * 1000})) < 200
     assert io.StringIO(shown("\udcff")).getvalue().encode(sys.getfilesystemencoding())
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_narrow_terminal_cuts_no_number_of_a_training(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    bar = Progress(*training_columns(), console=console)
+    losses = figures_to_text({"loss/discriminator": 1.845, "loss/generator": 1.73})
+    bar.add_task("training", total=100_000, completed=90_000, figures=losses, rate="14.3/s")
+    with console.capture() as capture:
+        console.print(bar.get_renderable())
+    words = capture.get().split()
+    assert words[1:] == ["90000/100000", "14.3/s", "--:--", *losses.split()]
+    assert (len(capture.get().splitlines()) == 1) == (width == 80)
+
+
+def test_the_first_line_of_a_log_says_more_than_a_count(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_for(20, visible=True) as lines:
+        lines.advance(1)
+        assert capsys.readouterr().err == ""
+        lines.advance(2)
+    assert re.fullmatch(r"2/20  \d+ s left\n", capsys.readouterr().err)

@@ -101,6 +101,7 @@ def test_what_several_rows_lack_is_said_once(tmp_path):
     lines = estimates_to_lines(rows)
     assert [line for line in lines if "mnist is not in " in line] == lines[-1:]
     assert lines[-1].startswith("4 of 4 rows cannot be trained here")
+    assert lines[-2].split()[-5:] == ["0", "of", "4", "-", "-"]  # not 0 s, which would read as free
 
 
 def test_lines_have_each_row_and_the_sum_in_80_columns():

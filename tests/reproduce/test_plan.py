@@ -159,6 +159,11 @@ def test_a_row_that_a_table_does_not_have_is_said_with_the_nearest():
         choose_rows("ablation-WC", ["WC,cWC"])
 
 
+def test_the_nearest_row_is_found_whatever_its_case():
+    with pytest.raises(ValueError, match=r"digits has no row 'bn'; the nearest are BN,"):
+        choose_rows("digits", ["bn"])
+
+
 def test_a_scale_shortens_every_length_of_the_schedule_and_nothing_else():
     config = preset("cifar10/cWC SN + Proj. Discr. drop")
     train = replace(config.train, evaluate_every=1000, conditioning_every=500)
@@ -210,6 +215,12 @@ def test_a_folder_begun_with_another_scale_or_setting_is_refused(tmp_path):
             ValueError, match=r"digits was begun with --scale 0\.1 --set .*: repeat that, or name another"
         ):
             plan_table("digits", **options, out=tmp_path)
+
+
+def test_a_setting_that_a_folder_was_begun_without_is_named_as_the_difference(tmp_path):
+    write_options(plan_table("digits", scale=0.1, out=tmp_path))
+    with pytest.raises(ValueError, match=r"was begun with --scale 0\.1 and without --set: repeat that"):
+        plan_table("digits", scale=0.1, settings=["train.batch=8"], out=tmp_path)
 
 
 def test_a_run_of_another_config_is_refused_wherever_it_lies(tmp_path):

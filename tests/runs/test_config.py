@@ -108,7 +108,8 @@ def test_the_last_of_two_settings_of_a_field_counts():
         ("iterations=3", ["section.field=value", "'iterations=3'"]),
         ("trian.iterations=3", ["unknown section 'trian'", "data, generator, discriminator, train"]),
         ("preset.name=3", ["unknown section 'preset'"]),
-        ("train.iteration=3", ["unknown field train.iteration", "train.iterations", "train.critic_steps"]),
+        ("train.iteration=3", ["unknown field train.iteration: did you mean train.iterations?"]),
+        ("train.lr=3", ["unknown field train.lr; known are", "train.iterations", "train.critic_steps"]),
         ("train.iterations=many", ["train.iterations must be int", "'many'"]),
         ("train.iterations=2.5", ["train.iterations must be int", "2.5"]),
         ("train.iterations=true", ["train.iterations must be int", "True"]),
@@ -190,7 +191,8 @@ def test_networks_that_do_not_fit_each_other_are_refused(section, fields, messag
         ("- 1\n", "the config must be a mapping"),
         ("train: 3\n", "train must be a mapping"),
         ("train: {iterations: [}\n", "is not YAML"),
-        ("trian: {}\n", "unknown field trian; known are data, generator, discriminator, train, preset"),
+        ("trian: {}\n", r"unknown field trian: did you mean train\?"),
+        ("epochs: 3\n", "unknown field epochs; known are data, generator, discriminator, train, preset"),
     ],
 )
 def test_a_file_that_is_no_config_is_said_to_be_none(text, message, tmp_path):

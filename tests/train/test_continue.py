@@ -59,6 +59,12 @@ def test_other_images_in_place_of_the_runs_own_are_refused_and_nothing_is_writte
     assert everything(run.folder) == before
 
 
+def test_another_resolution_is_refused_by_its_name_wherever_the_images_are(run, tmp_path):
+    shutil.move(tmp_path / "photos", tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"was begun with another config \(data\.resolution is 8, not 16\)"):
+        go_on(run.folder, data="moved", settings=["data.resolution=16"])
+
+
 def test_a_finished_run_is_extended_to_what_one_of_that_length_with_the_same_schedule_is(run, tmp_path):
     longer = "train.iterations=5", "train.schedule_end=3"
     whole = configured("photos", "data.resolution=8", *longer)

@@ -32,11 +32,12 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def test_a_run_is_scored_every_so_often_against_the_test_split(digits_at_hand, tmp_path):
+def test_a_run_is_scored_every_so_often_against_the_test_split(digits_at_hand, tmp_path, capsys):
     start(configured("digits", "train.seed=9", "train.evaluate_every=2"), tmp_path / "run")
     first, last = evaluations(tmp_path / "run")
     assert (first["iteration"], last["iteration"]) == (2, 3)
     assert first[FID] != last[FID]
+    assert f"{ACCURACY} {100 * last[ACCURACY]:.1f}%" in capsys.readouterr().err
     protocol = last["protocol"]
     assert protocol["name"] == "paper-10k, 20 generated against 359, 10 sets of 2"
     assert (protocol["seed"], protocol["reference"]["split"], protocol["labels"]) == (9, "test", "uniform")

@@ -118,6 +118,20 @@ def complete_source(incomplete: str) -> list[str]:
     return [name for name in shipped_generators() if name.startswith(incomplete)]
 
 
+def complete_table(incomplete: str) -> list[str]:
+    """The tables whose names or places in the paper begin like this."""
+    from wcgan.reproduce.measurements import list_tables
+
+    return [name for key, place, _ in list_tables() for name in (key, place) if name and name.startswith(incomplete)]
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """The formats of `wcgan export` that begin like this."""
+    from wcgan.export import FORMATS
+
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         say(f"wcgan {__version__}")

@@ -17,6 +17,7 @@ from wcgan.cli import (
     InceptionWeights,
     Settings,
     app,
+    complete_table,
     find_source,
     out,
     say,
@@ -114,11 +115,19 @@ def compare(
     page: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("compare.html"),
 ) -> None:
     """Compare runs: a table of their last scores, and one HTML page."""
-    from wcgan.core.terminal import split_columns
-    from wcgan.report import read_runs, runs_to_rows, write_report
+    from wcgan.report import write_report
     from wcgan.train.start_classifier import folder_to_runs
 
     runs = [run for folder in runs for run in folder_to_runs(folder)]
+    _print_scores(runs)
+    say(f"report: {write_report(runs, page)}")
+
+
+def _print_scores(runs: list[Path]) -> None:
+    """Prints a table of the last scores of runs, in parts as wide as the terminal, and the protocols."""
+    from wcgan.core.terminal import split_columns
+    from wcgan.report import read_runs, runs_to_rows
+
     heads, rows, protocols = runs_to_rows(read_runs(runs))
     for place, (some_heads, some_rows) in enumerate(split_columns(heads, rows, out.width)):
         if place:
@@ -131,12 +140,14 @@ def compare(
         out.print(table)
     for line in protocols:
         say(line)
-    say(f"report: {write_report(runs, page)}")
 
 
 @app.command(cls=Command, rich_help_panel=MEASURE)
 def reproduce(
-    table: Annotated[str | None, typer.Argument(help="Name of a table, or its place in the paper: table3.")] = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(help="Name of a table, or its place in the paper: table3.", autocompletion=complete_table),
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the tables and exit.")] = False,
     rows: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only rows of this preset or dataset. Repeatable.")
@@ -158,6 +169,7 @@ def reproduce(
     from wcgan.reproduce import command, plan
     from wcgan.reproduce.estimate_cost import estimate_cost, estimates_to_lines
     from wcgan.reproduce.measurements import find_measurement, tables_to_lines
+    from wcgan.runs.folder import is_begun
 
     if listing:
         for line in tables_to_lines():
@@ -184,8 +196,12 @@ def reproduce(
             say(line)
         raise typer.Exit(command.INCOMPLETE if any(row.missing for row in previews) else 0)
     result = command.reproduce(planned, ray, gpus_per_run)
-    for line in (*result.problems, *(f"{kind}: {path}" for kind, path in result.files.items())):
+    for line in result.problems:
         say(line)
+    if begun := [run.folder for run in planned.runs if is_begun(run.folder)]:
+        _print_scores(begun)
+    for kind, path in result.files.items():
+        say(f"{kind}: {path}")
     if result.stopped_by is not None:
         say("stopped; the same command continues")
     raise typer.Exit(result.exit_code)

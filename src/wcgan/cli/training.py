@@ -12,7 +12,10 @@ from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, complete_
 if TYPE_CHECKING:
     from wcgan.train.loop import Outcome
 
-Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in --out; start it if nothing is there.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue what is in --out; with a preset or --data, start it if nothing is there."),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at a broken image instead of skipping it.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run; train and write nothing.")]
 StopAt = Annotated[int | None, typer.Option("--stop-at", help="Stop at this iteration; --resume continues.")]
@@ -75,7 +78,7 @@ def train(
         config = change(Run(folder).config(), data, strict, settings)
     config = config or chosen()
     if dry_run:
-        for name, value in training.dry_run(config).items():
+        for name, value in training.dry_run(config, folder, resume, origin).items():
             say(f"{name:14} {value}")
         return
     outcome = training.start(config, folder, resume, stop_at, accept_config, origin, weights)
@@ -122,11 +125,11 @@ def classify(
         config = change(first.config(ClassifyConfig), data, strict, settings)
     else:
         config = presets.configure_classifier(preset, data, depth, norm, where, strict, settings)
+    folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if dry_run:
-        for name, value in training.dry_run_classifiers(config, seeds).items():
+        for name, value in training.dry_run_classifiers(config, folder, seeds, resume).items():
             say(f"{name:14} {value}")
         return
-    folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if own is not None:
         outcome = training.go_on_with_classifiers(own, stop_at, accept_config, data, strict, settings)
     else:
@@ -202,11 +205,14 @@ def _report_wanted(command: str, outcome: "Outcome", planned: int, folder: Path,
     finished = outcome.iteration >= planned
     if outcome.first_process and not finished:
         again = f"wcgan {command} --resume --out {quote(str(folder))}{more}"
-        say(f"stopped at iteration {outcome.iteration}; continue with: {again}")
+        say(f"{'stopped' if outcome.trained else 'already'} at iteration {outcome.iteration}; continue with: {again}")
     if outcome.stopped_by is not None:
         raise typer.Exit(128 + outcome.stopped_by)
     if outcome.first_process and finished:
-        say(f"finished at iteration {outcome.iteration}: {folder}")
+        if outcome.trained:
+            say(f"finished at iteration {outcome.iteration}: {folder}")
+        else:
+            say(f"already finished at iteration {outcome.iteration}: {folder} (--iterations extends it)")
     return outcome.first_process
 
 

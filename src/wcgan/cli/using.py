@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from wcgan.cli import USE, CheckpointName, Command, Device, app, complete_source, find_source, say, split_words
+from wcgan.cli import (
+    USE,
+    CheckpointName,
+    Command,
+    Device,
+    app,
+    complete_format,
+    complete_source,
+    find_source,
+    say,
+    split_words,
+)
 
 SOURCES = "Run, checkpoint, exported folder, shipped generator, or OWNER/NAME on the Hugging Face hub."
 Source = Annotated[
@@ -136,7 +147,14 @@ def demo(
 @app.command(cls=Command, rich_help_panel=USE)
 def export(
     run: Annotated[Path, typer.Argument(help="Run, or shipped generator.")],
-    form: Annotated[str, typer.Option("--format", help="Format: onnx, torch-export, aoti, safetensors or hub.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="Format: onnx, torch-export, aoti, safetensors or hub.",
+            autocompletion=complete_format,
+        ),
+    ],
     folder: Annotated[Path, typer.Option("--out", help="New folder to write to.")],
     checkpoint: CheckpointName = "last",
     only: Annotated[

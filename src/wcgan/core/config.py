@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
 import yaml
@@ -38,9 +39,9 @@ def config_from_dict(values: dict[str, Any], kind: type, path: str = "") -> Any:
     known = [f.name for f in dataclasses.fields(kind)]
     for name in values:
         if name not in known:
-            raise ValueError(
-                f"unknown field {printable(f'{path}{name}')}; known are {', '.join(path + k for k in known)}"
-            )
+            near = get_close_matches(str(name), known, n=1)
+            advice = f": did you mean {path}{near[0]}?" if near else f"; known are {', '.join(path + k for k in known)}"
+            raise ValueError(f"unknown field {printable(f'{path}{name}')}{advice}")
     for f in dataclasses.fields(kind):
         if f.default is f.default_factory is dataclasses.MISSING and f.name not in values:
             raise ValueError(f"the field {path}{f.name} is missing")

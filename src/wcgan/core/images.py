@@ -102,8 +102,15 @@ def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
 
 
 def write_images(images: Tensor, target: Path) -> None:
-    """Writes all images as one grid to a `.png`, or one by one to a folder, which must be new or empty."""
-    if target.suffix.lower() == ".png":
+    """Writes all images as one grid to a `.png`, or one by one to a folder, which must be new or empty.
+
+    Raises:
+        ValueError: for the name of an image file of another kind, or a folder that is not empty.
+    """
+    kind = target.suffix.lower()
+    if kind != ".png" and kind in Image.registered_extensions():
+        raise ValueError(f"{target} is neither a .png file, for a grid, nor a folder, for one file per image")
+    if kind == ".png":
         write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
         return
     require_new(target, "name another folder, or a .png file for a grid")

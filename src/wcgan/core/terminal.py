@@ -7,19 +7,21 @@ import time
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    ProgressColumn,
     TaskID,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -68,6 +70,20 @@ def shown(value: object) -> str:
     return printable(text if len(text) <= 40 else f"{text[:40]}...")
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The three known names most similar to another, case aside, for an error message.
+
+    Example:
+        >>> nearest("bn", ["WC", "cBN", "BN", "std-C"])
+        'BN, cBN, WC'
+    """
+
+    def similarity(each: str) -> float:
+        return SequenceMatcher(None, each.lower(), name.lower()).ratio()
+
+    return ", ".join(sorted(known, key=similarity, reverse=True)[:3])
+
+
 def _is_unsafe(char: str) -> bool:
     return char in _REVERSING or unicodedata.category(char) in _UNSAFE
 
@@ -96,10 +112,24 @@ class TrainingProgress:
         """Prints a message."""
 
     def show(self, values: dict[str, float]) -> None:
-        """Sets the latest losses and scores."""
+        """Sets the latest figures; the name of a loss starts with `loss/`."""
 
     def advance(self, iteration: int) -> None:
         """Sets the number of iterations done."""
+
+
+def figures_to_text(values: dict[str, float]) -> str:
+    """The figures of a training in one line, losses first.
+
+    Example:
+        >>> figures_to_text({"loss/discriminator": 1.8451, "loss/generator": 1.73})
+        'loss: discriminator 1.845  generator 1.730'
+        >>> figures_to_text({"loss/training": 2.25, "error/training": 87.5})
+        'loss: training 2.250  error/training 87.500'
+    """
+    losses = [f"{name.removeprefix('loss/')} {v:.3f}" for name, v in values.items() if name.startswith("loss/")]
+    others = [f"{name} {v:.3f}" for name, v in values.items() if not name.startswith("loss/")]
+    return ("loss: " if losses else "") + "  ".join([*losses, *others])
 
 
 class _Bar(TrainingProgress):
@@ -111,14 +141,13 @@ class _Bar(TrainingProgress):
         self.bar.console.print(printable_lines(text), markup=False, emoji=False, highlight=False)
 
     def show(self, values: dict[str, float]) -> None:
-        figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
-        self.bar.update(self.task, figures=printable(figures))
+        self.bar.update(self.task, figures=printable(figures_to_text(values)))
 
     def advance(self, iteration: int) -> None:
         now = time.monotonic()
         self._first = self._first or (iteration, now)
         done, seconds = iteration - self._first[0], now - self._first[1]
-        rate = f"{done / seconds:.1f} it/s" if done and seconds else ""
+        rate = f"{done / seconds:.1f}/s" if done and seconds else ""
         self.bar.update(self.task, completed=iteration, rate=rate)
 
 
@@ -143,17 +172,29 @@ class _Lines(TrainingProgress):
         announce(text)
 
     def show(self, values: dict[str, float]) -> None:
-        self._figures = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self._figures = figures_to_text(values)
 
     def advance(self, iteration: int) -> None:
         now = time.monotonic()
         self._first = self._first or (iteration, now)
-        if now - self._last < SECONDS_BETWEEN_LINES and iteration < self.total:
+        done, seconds = iteration - self._first[0], now - self._first[1]
+        too_early = now - self._last < SECONDS_BETWEEN_LINES or not (done or self._figures)  # a count alone says little
+        if too_early and iteration < self.total:
             return
         self._last = now
-        done, seconds = iteration - self._first[0], now - self._first[1]
         left = f"{duration(seconds / done * (self.total - iteration))} left" if done else ""
         self.say("  ".join(part for part in (f"{iteration}/{self.total}", self._figures, left) if part))
+
+
+def training_columns() -> tuple[ProgressColumn, ...]:
+    """The progress bar of a training: in a narrow terminal the figures are wrapped, and the rest is never cut."""
+    return (
+        BarColumn(bar_width=8),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[figures]}", markup=False, table_column=Column(no_wrap=False)),
+    )
 
 
 @contextmanager
@@ -163,16 +204,7 @@ def progress_for(total: int, visible: bool) -> Iterator[TrainingProgress]:
     if not visible:
         yield TrainingProgress()
     elif console.is_terminal:
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[rate]}", markup=False),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
-        )
-        with RichProgress(*columns, console=console) as bar:
+        with RichProgress(*training_columns(), console=console) as bar:
             yield _Bar(bar, total)
     else:
         yield _Lines(total)

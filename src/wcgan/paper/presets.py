@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wcgan.core.config import override
 from wcgan.core.processes import is_first_process
-from wcgan.core.terminal import announce
+from wcgan.core.terminal import announce, nearest
 from wcgan.data import Dataset, glance, names
 from wcgan.evaluate.image_sets import training_split
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig
@@ -288,7 +287,7 @@ def preset(name: str) -> Config:
     if own in CLASSIFIERS:
         raise ValueError(f'{name!r} is a classifier\'s preset: wcgan classify "{name}"')
     if own not in PRESETS:
-        near = ", ".join(get_close_matches(name, (*PRESETS, *ALIASES), cutoff=0))
+        near = nearest(name, (*PRESETS, *ALIASES))
         raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")
     return replace(PRESETS[own](), preset=own)
 
@@ -298,7 +297,7 @@ def classifier_preset(name: str) -> ClassifyConfig:
     if canonical_name(name) in PRESETS:
         raise ValueError(f'{name!r} is a GAN\'s preset: wcgan train "{name}"')
     if name not in CLASSIFIERS:
-        near = ", ".join(get_close_matches(name, CLASSIFIERS, cutoff=0))
+        near = nearest(name, CLASSIFIERS)
         raise ValueError(f"unknown preset {name!r}; `wcgan presets ResNet-` lists them; the nearest are {near}")
     return replace(CLASSIFIERS[name](), preset=name)
 

@@ -44,7 +44,7 @@ class Scorer:
     def note(self) -> str | None:
         """What a reader of the figures must know, if anything."""
         if self.features == "classifier":
-            return f"{VARIABLE} names no weights: a small classifier scored the images, not the paper's Inception."
+            return f"{VARIABLE} names no weights: a small classifier scores the images, not the paper's Inception."
         return None if self.gives_is else "IS is left out: the Inception weights lack their last layer."
 
 

@@ -237,7 +237,9 @@ def estimates_to_lines(estimates: Sequence[Estimate], notes: Sequence[str] = ())
         cost = ("-", "-") if each.missing else (duration(each.seconds), size(each.bytes))
         lines.append(_line(each.row.preset, f"{each.iterations:,}", each.done, each.seeds, *cost))
     done, seeds = sum(each.done for each in estimates), sum(each.seeds for each in estimates)
-    cost = duration(sum(each.seconds for each in estimates)), size(sum(each.bytes for each in estimates))
+    cost = ("-", "-")
+    if not all(each.missing for each in estimates):
+        cost = duration(sum(each.seconds for each in estimates)), size(sum(each.bytes for each in estimates))
     lines.append(_line("all, one run after another", "", done, seeds, *cost))
     reasons = Counter(each.missing for each in estimates if each.missing)
     left_out = [

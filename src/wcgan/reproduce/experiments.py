@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
+from wcgan.core.terminal import nearest
 from wcgan.norm import VARIANTS
 from wcgan.paper.tables import TABLES, Row, Table, all_names, figures_of
 
@@ -69,8 +69,9 @@ def find_table(name: str) -> str:
     names |= {table.place.lower().replace(" ", ""): key for key, table in EXPERIMENTS.items() if table.place}
     found = names.get(name.lower().replace(" ", ""))
     if found is None:
-        near = ", ".join(get_close_matches(name.lower(), names, cutoff=0))
-        raise ValueError(f"unknown table {name!r}; `wcgan reproduce --list` names them; the nearest are {near}")
+        raise ValueError(
+            f"unknown table {name!r}; `wcgan reproduce --list` names them; the nearest are {nearest(name, names)}"
+        )
     return found
 
 
@@ -89,8 +90,7 @@ def choose_rows(key: str, wanted: Sequence[str] = ()) -> tuple[Row, ...]:
     known = sorted({name for _, own in rows for name in own})
     for name in sorted(names):
         if name not in known:
-            near = ", ".join(get_close_matches(name, known, cutoff=0))
-            raise ValueError(f"{key} has no row {name!r}; the nearest are {near}")
+            raise ValueError(f"{key} has no row {name!r}; the nearest are {nearest(name, known)}")
     return tuple(row for row, own in rows if not names or own & names)
 
 

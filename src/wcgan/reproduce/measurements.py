@@ -331,14 +331,18 @@ MEASUREMENTS: dict[str, Measurement] = {
 }
 
 
+def list_tables() -> list[tuple[str, str, str]]:
+    """The name of each table, figure or measurement, its place in the paper, such as table3, and its title."""
+    tables = {key: (table.place, f"{table.title}, {len(table.rows)} rows") for key, table in EXPERIMENTS.items()}
+    others = {key: (measurement.place, measurement.title) for key, measurement in MEASUREMENTS.items()}
+    return [(key, place.lower().replace(" ", ""), title) for key, (place, title) in (tables | others).items()]
+
+
 def tables_to_lines() -> list[str]:
-    """One line per table, figure or measurement: its name, its place in the paper, and its title.
+    """One line for each of `list_tables`.
 
     Example:
         >>> tables_to_lines()[2]
         'ablation-WC       table3    Ablation of WC, 6 rows'
     """
-    tables = {key: (table.place, f"{table.title}, {len(table.rows)} rows") for key, table in EXPERIMENTS.items()}
-    others = {key: (measurement.place, measurement.title) for key, measurement in MEASUREMENTS.items()}
-    named = [(key, place.lower().replace(" ", ""), title) for key, (place, title) in (tables | others).items()]
-    return [f"{key:18}{place:10}{title}" for key, place, title in named]
+    return [f"{key:18}{place:10}{title}" for key, place, title in list_tables()]

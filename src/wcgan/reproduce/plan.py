@@ -177,7 +177,7 @@ def _check_folder(plan: Reproduction) -> None:
     if _options(plan.folder).is_file():
         scale, settings = read_options(plan.folder)
         if (scale, settings) != (plan.scale, plan.settings):
-            sets = "".join(f" --set {setting}" for setting in settings)
+            sets = "".join(f" --set {setting}" for setting in settings) or " and without --set"
             raise ValueError(
                 f"{plan.folder} was begun with --scale {scale:g}{sets}: repeat that, or name another --out"
             )

@@ -135,7 +135,7 @@ def tune(
         for end in search.ends:
             configure([end])
     if not (resume and (folder / STUDY).exists()):
-        require_new(folder, "name another with --out, or go on with --resume")
+        require_new(folder, "name another folder (--out), or resume the search (--resume)")
     folder.mkdir(parents=True, exist_ok=True)
     with owned(folder / "tune.lock", str(folder)):
         study = open_study(optuna, folder, {"search": [repr(search) for search in searches], "preset": first.preset})

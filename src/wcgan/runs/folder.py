@@ -168,15 +168,17 @@ def is_begun(folder: Path) -> bool:
     )
 
 
+RESUME_OR_MOVE = "name another folder (--out), or resume the run (--resume)"
+
+
 def new_run(folder: Path, config: Any) -> Run:
     """Makes a run's folder; one that is not empty is never written to.
 
     Raises:
         ValueError: for a folder that is not empty, or that another process uses.
     """
-    advice = "name another folder (--out), or resume the run (--resume)"
     if not folder.is_dir():
-        require_new(folder, advice)
+        require_new(folder, RESUME_OR_MOVE)
         folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
     if not is_begun(folder):
@@ -185,7 +187,7 @@ def new_run(folder: Path, config: Any) -> Run:
                 remove_leftovers(folder, "config.yaml")
                 write_atomically(folder / "config.yaml", config_to_yaml(config).encode())
                 return run
-    raise ValueError(f"{folder} exists already: {advice}")
+    raise ValueError(f"{folder} exists already: {RESUME_OR_MOVE}")
 
 
 @overload

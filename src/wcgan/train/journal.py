@@ -70,7 +70,7 @@ class Journal:
             values["iterations_per_second"] = round((iteration - self._mark[0]) / (seconds - self._mark[1]), 3)
         self._mark = (iteration, seconds)
         self.run.record("train", iteration, **values)
-        self.progress.show({name.removeprefix("loss/"): value for name, value in means.items()})
+        self.progress.show(means)
         self._metrics(iteration, values)
 
     def samples(self, iteration: int, sampler: Sampler) -> None:
@@ -100,7 +100,10 @@ class Journal:
         self.run.record("evaluation", iteration, **scores)
         self._metrics(iteration, scores)
         figures = {name: value for name, value in scores.items() if isinstance(value, float) and name != "seconds"}
-        said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        said = ", ".join(
+            f"{name} {value:.1%}" if name.startswith("accuracy") else f"{name} {value:.4g}"
+            for name, value in figures.items()
+        )
         self.progress.say(f"iteration {iteration}: {said}")
         key = None if best is None else next((name for name in scores if name.startswith(best[0])), None)
         if best is not None and key is not None and all(scores[key] < v.get(key, float("inf")) for v in before):

@@ -53,6 +53,8 @@ class Outcome:
     """The signal that ended it early, if any."""
     first_process: bool = True
     """Whether this process is the one that writes."""
+    trained: bool = True
+    """Whether there was anything left to train."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
     iteration, seconds_before = restore(tasks, rank, progress)
     goal = min(settings.iterations, stop_at or settings.iterations)
     if iteration >= goal:
-        return Outcome(iteration, first_process=rank.first)
+        return Outcome(iteration, first_process=rank.first, trained=False)
     progress.say(first_words(hardware))
     with ExitStack() as ending:
         journals = []

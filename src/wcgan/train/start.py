@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from wcgan import data
 from wcgan.core.device import find_hardware
+from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.core.terminal import announce
 from wcgan.data import Dataset
@@ -22,7 +23,7 @@ from wcgan.evaluate.image_sets import absolute_paths, load_training_images
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest, section
 from wcgan.runs.config import CHANGEABLE, Config, DataConfig, change, write_config
-from wcgan.runs.folder import Run, is_begun, new_run, refuse_changes
+from wcgan.runs.folder import RESUME_OR_MOVE, Run, is_begun, new_run, refuse_changes
 from wcgan.runs.pretrained import find_source
 from wcgan.train.batches import check_shares
 from wcgan.train.custom import Custom
@@ -62,6 +63,7 @@ def start(
     if own is not None:  # these two are decided once, when a run begins
         held_out = config.data.held_out or own.data.held_out
         config = replace(config, data=replace(config.data, held_out=held_out), origin=own.origin)
+        check_resolution(run, own, config)
         if dataset is None:
             check_place(run, config.data.name)
     else:
@@ -138,6 +140,11 @@ def continue_run(run: Run, own: Any, config: Any, accept_config: bool = False) -
     if "train.iterations" in changes and getattr(config.train, "schedule", "") == "linear":
         said.append(f"the learning rate falls to 0 at iteration {config.train.schedule_end or length}")
     announce(f"{run.folder}: {'; '.join(said)}")
+
+
+def check_resolution(run: Run, own: Any, config: Any) -> None:
+    """Raises a ValueError for a resolution that is not the run's, at which its own images would look like others."""
+    refuse_changes(run, own, replace(own, data=replace(own.data, resolution=config.data.resolution)), CHANGEABLE)
 
 
 def check_place(run: Run, name: str) -> None:
@@ -263,8 +270,26 @@ def with_held_out(config: Config) -> Config:
     return replace(config, data=replace(chosen, held_out=held_out))
 
 
-def dry_run(config: Config) -> dict[str, str]:
-    """Describes what `start` would do; writes nothing."""
+def check_new(folder: Path) -> None:
+    """Raises a ValueError for a folder in which no new run can begin."""
+    if is_begun(folder) or not folder.is_dir():
+        require_new(folder, RESUME_OR_MOVE)
+
+
+def dry_run(
+    config: Config, folder: Path | None = None, resume: bool = False, origin: str | Path | None = None
+) -> dict[str, str]:
+    """Describes what `start` would do; writes nothing.
+
+    Raises:
+        ValueError: for a folder that is not new, without `resume`, and for weights that are not there.
+    """
+    weights = {}
+    if folder is not None and not resume:
+        check_new(folder)
+    if origin is not None and not (resume and folder is not None and is_begun(folder)):
+        source, found = path_to_checkpoint(find_source(origin), "last")
+        weights["weights"] = f"start as those of {source.folder.name}, iteration {iteration_of(found)}"
     config = with_held_out(config)
     dataset = load_data(config)
     config = fit_config(config, dataset)
@@ -282,6 +307,7 @@ def dry_run(config: Config) -> dict[str, str]:
         f"{len(dataset.classes) or 'no'} classes{held_out}",
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
+        **weights,
         "training": f"{settings.loss}, {settings.iterations} iterations of {settings.critic_steps} + 1 updates, "
         f"{images / len(dataset):.1f} passes over the data",
         "disk": f"{state * settings.keep_checkpoints:.0f} MB of checkpoints",

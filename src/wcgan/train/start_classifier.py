@@ -10,7 +10,6 @@ from torch import Tensor
 
 from wcgan import data
 from wcgan.core.device import find_device, find_hardware
-from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.data import Dataset
 from wcgan.evaluate.image_sets import absolute_paths, hold_out
@@ -21,7 +20,7 @@ from wcgan.runs.config import ClassifyConfig, change
 from wcgan.runs.folder import Run, is_begun, new_run
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_images, check_stop_at
-from wcgan.train.start import check_place, continue_run
+from wcgan.train.start import check_new, check_place, check_resolution, continue_run
 
 
 def start_classifiers(
@@ -105,9 +104,17 @@ def folder_to_runs(folder: Path) -> list[Path]:
     return [seeds[seed] for seed in sorted(seeds)]
 
 
-def dry_run_classifiers(config: ClassifyConfig, seeds: int | None = None) -> dict[str, str]:
-    """Describes what `start_classifiers` would do; writes nothing."""
+def dry_run_classifiers(
+    config: ClassifyConfig, folder: Path | None = None, seeds: int | None = None, resume: bool = False
+) -> dict[str, str]:
+    """Describes what `start_classifiers` would do; writes nothing.
+
+    Raises:
+        ValueError: for a folder that is not new, without `resume`.
+    """
     check_seeds(config, seeds)
+    if folder is not None and not resume:
+        check_new(folder)
     training, test = load_splits(config)
     config = fit_classifier(config, training)
     hardware, network, settings = find_hardware(config.train), config.classifier, config.train
@@ -132,17 +139,18 @@ def _open_runs(
     folder: Path, runs: dict[Path, ClassifyConfig], training: Dataset, resume: bool, accept_config: bool
 ) -> None:
     """Checks the folders that are there, then makes the others; `folder` is that of the run, or of its seeds."""
-    advice = "name another folder (--out), or resume the run (--resume)"
     there = {own for own in runs if resume and is_begun(own)}
     if not there and folder not in runs:
-        require_new(folder, advice)
+        check_new(folder)
     for own, config in runs.items():
         if own in there:
             run = Run(own)
+            before = run.config(ClassifyConfig)
+            check_resolution(run, before, config)
             check_images(read_newest(run.checkpoints), training, run)
-            continue_run(run, run.config(ClassifyConfig), config, accept_config)
-        elif is_begun(own):
-            require_new(own, advice)
+            continue_run(run, before, config, accept_config)
+        else:
+            check_new(own)
     for own in runs.keys() - there:
         new_run(own, runs[own])
 
@@ -161,7 +169,7 @@ def _train_all(
     last, reached = configs[0].train.iterations, [iteration_of(read_newest(run.checkpoints)) for run in runs]
     begun = [place for place, iteration in enumerate(reached) if 0 < iteration < last]
     fresh = [place for place, iteration in enumerate(reached) if iteration == 0]
-    outcome = Outcome(last, first_process=is_first_process())
+    outcome = Outcome(last, first_process=is_first_process(), trained=False)
     for places in (begun, fresh):
         if places and outcome.stopped_by is None:
             chosen = [configs[place] for place in places], training, test, [runs[place] for place in places]
