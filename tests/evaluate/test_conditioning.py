@@ -9,7 +9,7 @@ import torch
 from tests.nets.cases import KINDS, VARIANTS, labels_for, make_generator, make_noise, randomize
 from torch import nn
 
-from wcgan.core.device import generator_for
+from wcgan.core.device import random_generator
 from wcgan.evaluate.conditioning import (
     NOISES,
     RESOLUTION,
@@ -133,7 +133,7 @@ def test_a_generator_that_is_not_finite_has_no_figures():
 
 def test_figures_are_over_the_z_of_the_seed_and_classes_in_turn():
     generator = trained("cWC", dtype=torch.float32)
-    z = torch.randn(NOISES, 6, generator=generator_for(5, "conditioning", 0))
+    z = torch.randn(NOISES, 6, generator=random_generator(5, "conditioning", 0))
     found = generator_to_extremes(generator, z, torch.arange(NOISES) % 3)
     conditions = torch.tensor([extremes_to_condition_number(*extremes) for extremes in found]).double()
     figures = measure_conditioning(generator, seed=5)

@@ -79,6 +79,8 @@ def test_a_run_that_is_to_go_on_is_no_longer_finished(run):
     lines = run.lines()
     assert metrics_to_status(lines, planned=3) is RunStatus.FINISHED
     assert metrics_to_status(lines, planned=5) is RunStatus.UNFINISHED
+    stopped = [{"kind": "event", "iteration": 3, "what": what} for what in ("stopped", "changed")]
+    assert metrics_to_status(stopped, planned=5) is RunStatus.STOPPED
 
 
 def test_an_extension_that_was_killed_before_its_first_checkpoint_goes_on(run):

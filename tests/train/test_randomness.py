@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.train.cases import tiny_batches, tiny_config, tiny_data
 
-from wcgan.core.device import generator_for
+from wcgan.core.device import random_generator
 from wcgan.core.processes import Rank
 from wcgan.train.batches import EpochOrder
 
@@ -14,7 +14,7 @@ AUGMENTED = {"augment": ("color", "translation", "cutout")}
 
 
 def draw(seed=0, purpose="critic", step=0):
-    return torch.rand(4, generator=generator_for(seed, purpose, step)).tolist()
+    return torch.rand(4, generator=random_generator(seed, purpose, step)).tolist()
 
 
 def test_the_same_seed_purpose_and_step_give_the_same_draw():

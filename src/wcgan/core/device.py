@@ -104,7 +104,7 @@ def why_eager(train: HardwareSettings, device: torch.device) -> str | None:
     return why
 
 
-def generator_for(seed: int, purpose: str, step: int, device: torch.device | str = "cpu") -> torch.Generator:
+def random_generator(seed: int, purpose: str, step: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A random generator for one purpose and step, independent of all others."""
     digest = hashlib.blake2b(f"{seed}/{purpose}/{step}".encode(), digest_size=8).digest()
     generator = torch.Generator(device=device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vmap
 
-from wcgan.core.device import generator_for
+from wcgan.core.device import random_generator
 from wcgan.evaluate.small_classifier import reproducible
 from wcgan.nets import Generator
 
@@ -117,7 +117,7 @@ def measure_conditioning(generator: Generator, seed: int) -> dict[str, Any]:
         Odena et al., "Is generator conditioning causally related to GAN performance?", ICML 2018.
     """
     config = generator.config
-    z = torch.randn(NOISES, config.noise, generator=generator_for(seed, "conditioning", 0))
+    z = torch.randn(NOISES, config.noise, generator=random_generator(seed, "conditioning", 0))
     labels = torch.arange(NOISES) % config.classes if config.conditional and config.classes is not None else None
     found = generator_to_extremes(generator, z, labels)
     conditions = [extremes_to_condition_number(*extremes) for extremes in found]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from wcgan import data
-from wcgan.core.device import generator_for
+from wcgan.core.device import random_generator
 from wcgan.core.processes import Rank
 from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
@@ -213,7 +213,7 @@ class GeneratedImages:
         Raises:
             ValueError: if `sample` returns another number of images.
         """
-        generator = generator_for(self.seed, "evaluation", number)
+        generator = random_generator(self.seed, "evaluation", number)
         labels = None if self.classes is None else torch.randint(self.classes, (CHUNK,), generator=generator)
         images = self.sample(CHUNK, labels, generator.initial_seed())
         if len(images) != CHUNK:

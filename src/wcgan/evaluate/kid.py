@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wcgan.core.device import generator_for
+from wcgan.core.device import random_generator
 from wcgan.core.processes import Rank
 
 SUBSETS, SUBSET_SIZE = 100, 1000  # torch-fidelity's
@@ -59,7 +59,7 @@ def kernel_distance(
     rank = rank or Rank()
     values = torch.zeros(subsets, dtype=torch.float64, device=first.device)
     for number in range(rank.index, subsets, rank.count):
-        generator = generator_for(seed, "kernel distance", number)
+        generator = random_generator(seed, "kernel distance", number)
         chosen = [torch.randperm(len(each), generator=generator)[:size].to(each.device) for each in (first, second)]
         values[number] = unbiased_discrepancy(first[chosen[0]].double(), second[chosen[1]].to(first.device).double())
     values = rank.total(values)

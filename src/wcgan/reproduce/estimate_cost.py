@@ -39,7 +39,7 @@ from wcgan.train.batches import dataset_on
 from wcgan.train.classifier import ClassifierBatches, build_learner, learner_to_task, make_step, measure_error
 from wcgan.train.gan import build_players
 from wcgan.train.graph import WARM_UP
-from wcgan.train.loop import save
+from wcgan.train.loop import save_checkpoint
 from wcgan.train.start import fit_config, load_data
 from wcgan.train.start_classifier import fit_classifier, load_splits
 
@@ -150,7 +150,7 @@ def measure_gan_costs(config: Config, scorer: Scorer, seconds: float) -> UnitCos
     per_chunk = seconds_per_step(lambda seed: _draw_and_score(sampler, networks, seed), hardware.device, seconds)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        save(gan.players_to_task(players, config, dataset, run), 0, 0.0)
+        save_checkpoint(gan.players_to_task(players, config, dataset, run), 0, 0.0)
         write_png(grid(sampler.rows(), 10), run.samples / "grid.png")
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
         return UnitCosts(per_iteration, per_chunk / CHUNK, checkpoint, (run.samples / "grid.png").stat().st_size)
@@ -168,7 +168,7 @@ def measure_classifier_costs(config: ClassifyConfig, seconds: float) -> UnitCost
     per_image = seconds_per_step(lambda _: measure_error(learner, few, device), device, seconds) / len(few)
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        save(learner_to_task(learner, config, training, test, run, device, Rank()), 0, 0.0)
+        save_checkpoint(learner_to_task(learner, config, training, test, run, device, Rank()), 0, 0.0)
         checkpoint = sum(file.stat().st_size for file in run.checkpoints.iterdir())
         return UnitCosts(per_iteration, per_image, checkpoint, 0, len(test))
 

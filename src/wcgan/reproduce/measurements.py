@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wcgan.core.device import find_hardware, generator_for
+from wcgan.core.device import find_hardware, random_generator
 from wcgan.core.files import write_atomically
 from wcgan.core.images import grid, scale_to_show, write_png
 from wcgan.core.terminal import rows_to_markdown
@@ -114,7 +114,7 @@ def classes_to_show(sampler: Sampler, classes: Classes | None, seed: int) -> lis
     if classes is None:
         order = torch.arange(number)
         if number > _FEW:
-            order = torch.randperm(number, generator=generator_for(seed, "grid", 0))
+            order = torch.randperm(number, generator=random_generator(seed, "grid", 0))
         classes = order[:ROWS].sort().values.tolist()
     classes = [classes] if isinstance(classes, int | str) else classes
     labels = sampler.labels(len(classes), classes)

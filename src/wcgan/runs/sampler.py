@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from wcgan.core.device import find_device, generator_for
+from wcgan.core.device import find_device, random_generator
 from wcgan.core.images import to_uint8
 from wcgan.core.terminal import shown
 from wcgan.nets import Generator, build_generator
@@ -79,7 +79,7 @@ class Sampler:
 
     def noise(self, count: int, seed: int) -> Tensor:
         """z ~ N(0, I) `(count, noise)`, drawn on the CPU so that a seed means the same everywhere."""
-        return torch.randn(count, self.config.noise, generator=generator_for(seed, "sample", 0))
+        return torch.randn(count, self.config.noise, generator=random_generator(seed, "sample", 0))
 
     def labels(self, count: int, classes: Classes | None) -> Tensor | None:
         """The classes in turn as labels `(count,)`; None for a generator without classes."""

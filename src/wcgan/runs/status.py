@@ -39,7 +39,8 @@ def metrics_to_status(lines: Sequence[dict[str, Any]], planned: int | None) -> R
         >>> metrics_to_status([{"kind": "event", "iteration": 5, "what": "stopped"}], planned=10)
         <RunStatus.STOPPED: 'stopped'>
     """
-    last = next((line["what"] for line in reversed(lines) if line["kind"] == "event"), None)
+    events = (line["what"] for line in reversed(lines) if line["kind"] == "event")
+    last = next((what for what in events if what != "changed"), None)  # another config alone trains nothing
     if last in ("diverged", "stopped"):
         return RunStatus(last)
     finished = last == "finished" if planned is None else lines_to_iteration(lines) >= planned

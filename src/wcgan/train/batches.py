@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wcgan.core.device import generator_for
+from wcgan.core.device import random_generator
 from wcgan.core.processes import Rank
 from wcgan.data import Dataset
 from wcgan.runs.config import Config, TrainConfig
@@ -52,7 +52,7 @@ class EpochOrder:
 
     def _order(self, epoch: int) -> Tensor:
         if epoch != self._epoch:  # drawn on the CPU, so that a seed means the same everywhere
-            order = torch.randperm(self.size, generator=generator_for(self.seed, "order", epoch))
+            order = torch.randperm(self.size, generator=random_generator(self.seed, "order", epoch))
             self._epoch, self._permutation = epoch, to_device(order, self.device)
         return self._permutation
 
@@ -225,7 +225,7 @@ class GanBatches:
 
     def _latent(self, purpose: str, iteration: int, labels: Tensor | None, *shape: int) -> tuple[Tensor, Tensor | None]:
         """Noise z ~ N(0, I) `(*shape, noise)`, and the labels, or labels uniform over the classes, `(*shape,)`."""
-        random = generator_for(self.train.seed, purpose, iteration, self.device)
+        random = random_generator(self.train.seed, purpose, iteration, self.device)
         z = torch.randn(*shape, self.noise, generator=random, device=self.device)
         batch = len(shape) - 1
         if self.classes is None:
@@ -237,13 +237,13 @@ class GanBatches:
     def _augmentation(self, purpose: str, names: Collection[str], iteration: int, *shape: int) -> Augmentation | None:
         if not names:
             return None
-        random = generator_for(self.train.seed, purpose, iteration, self.device)
+        random = random_generator(self.train.seed, purpose, iteration, self.device)
         drawn = draw_augmentation(names, shape, self.images.shape[-1], random)
         return Augmentation(*(None if values is None else self.rank.share(values, len(shape) - 1) for values in drawn))
 
     def _uniform(self, purpose: str, iteration: int, *shape: int) -> Tensor:
         """U(0, 1) for every update `(s, b, ...)`."""
-        random = generator_for(self.train.seed, purpose, iteration, self.device)
+        random = random_generator(self.train.seed, purpose, iteration, self.device)
         return self.rank.share(torch.rand(shape, generator=random, device=self.device), dim=1)
 
 

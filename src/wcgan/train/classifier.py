@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from wcgan.core.device import Hardware, generator_for
+from wcgan.core.device import Hardware, random_generator
 from wcgan.core.processes import Rank, process_count
 from wcgan.core.terminal import TrainingProgress
 from wcgan.data import Dataset
@@ -58,7 +58,7 @@ class ClassifierBatches:
         size, reach, labels = self.train.batch, self.train.crop, self.dataset.labels
         assert labels is not None
         index = self.rank.share(self._order.indices(iteration, size))
-        random = generator_for(self.train.seed, "augment", iteration, self.device)
+        random = random_generator(self.train.seed, "augment", iteration, self.device)
         moved = torch.randint(-reach, reach + 1, (size, 2), generator=random, device=self.device) if reach else None
         mirrored = torch.rand(size, generator=random, device=self.device) < 0.5 if self.train.flip else None
         return ClassifierInputs(

@@ -108,9 +108,9 @@ class Journal:
         key = None if best is None else next((name for name in scores if name.startswith(best[0])), None)
         if best is not None and key is not None and all(scores[key] < v.get(key, float("inf")) for v in before):
             path = write_checkpoint(self.run.checkpoints, "best", best[1](), {**facts, key: scores[key]})
-            self.checkpoint(iteration, path)
+            self.checkpoint_written(iteration, path)
 
-    def checkpoint(self, iteration: int, path: Path) -> None:
+    def checkpoint_written(self, iteration: int, path: Path) -> None:
         """Tells the callbacks of a checkpoint that was written."""
         for callback in self._callbacks:
             callback.on_checkpoint(iteration, path)

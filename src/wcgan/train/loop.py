@@ -205,12 +205,12 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
                         scores = task.evaluate()
                     except Exception:
                         if rank.first:  # training was not at fault: keep it
-                            journal.checkpoint(iteration, save(task, iteration, seconds))
+                            journal.checkpoint_written(iteration, save_checkpoint(task, iteration, seconds))
                         raise
                     if rank.first:
                         journal.scores(iteration, scores, task.best, task.facts(iteration))
                 if rank.first and (saving or stopping):
-                    journal.checkpoint(iteration, save(task, iteration, seconds))
+                    journal.checkpoint_written(iteration, save_checkpoint(task, iteration, seconds))
             progress.advance(iteration)
             if stopping and not last:
                 for journal in journals:
@@ -295,7 +295,7 @@ def stop_if_diverged(
     raise DivergedError(f"{loss or tensor} is no longer finite at iteration {iteration}{where}; {kept}")
 
 
-def save(task: Task, iteration: int, seconds: float) -> Path:
+def save_checkpoint(task: Task, iteration: int, seconds: float) -> Path:
     """Writes a checkpoint, and deletes those that are no longer kept."""
     facts = {**task.facts(iteration), "seconds": seconds}
     path = write_checkpoint(task.run.checkpoints, f"{iteration:07d}", learner_to_tensors(task.learner), facts)

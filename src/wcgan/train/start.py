@@ -28,7 +28,7 @@ from wcgan.runs.pretrained import find_source
 from wcgan.train.batches import check_shares
 from wcgan.train.custom import Custom
 from wcgan.train.gan import PLAIN, Players, build_players, players_to_task, train
-from wcgan.train.loop import Outcome, check_images, check_stop_at, save
+from wcgan.train.loop import Outcome, check_images, check_stop_at, save_checkpoint
 
 
 def start(
@@ -176,7 +176,7 @@ def start_from(origin: str, config: Config, dataset: Dataset, folder: Path) -> N
     players = build_players(config, torch.device("cpu"))
     said = take_over(players, found, dataset.classes)
     run = new_run(folder, config)
-    save(players_to_task(players, config, dataset, run), 0, 0.0)
+    save_checkpoint(players_to_task(players, config, dataset, run), 0, 0.0)
     announce(f"starting with the weights of {source.folder.name}, iteration {iteration_of(found)}{said}")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wcgan.core.device import generator_for
+from wcgan.core.device import random_generator
 from wcgan.core.files import require_new, written_whole
 from wcgan.core.images import grid, pixels_to_image
 from wcgan.core.terminal import printable
@@ -263,4 +263,4 @@ class FolderImages:
 
 def seed_for(seed: int, *purpose: object) -> int:
     """An independent seed for each purpose."""
-    return generator_for(seed, "/".join(map(str, ("study", *purpose))), 0).initial_seed()
+    return random_generator(seed, "/".join(map(str, ("study", *purpose))), 0).initial_seed()
