@@ -59,7 +59,7 @@ types: $(VENV)/everything
 	$(BIN)/mypy
 
 test: lint types docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	$(BIN)/python -m pytest -n 3 --dist worksteal -q
 
 # Only the slow tests need these: installing them takes longer than all tests of the loggers.
 $(VENV)/loggers: $(VENV)/everything
