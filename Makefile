@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what is imported; compiling everything at installation takes a minute more.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help quickstart tour test test-slow attack lint types docs bench bench-train bench-evaluate bench-gpu format clean
 
@@ -58,8 +57,9 @@ format: $(VENV)/everything
 types: $(VENV)/everything
 	$(BIN)/mypy
 
-test: lint types docs
-	$(BIN)/python -m pytest -n 3 --dist worksteal -q
+# The tests build the documentation too, strictly.
+test: lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 # Only the slow tests need these: installing them takes longer than all tests of the loggers.
 $(VENV)/loggers: $(VENV)/everything

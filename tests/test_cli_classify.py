@@ -39,7 +39,7 @@ def assert_refused(result, *parts):
     assert [part for part in parts if part not in err] == []
 
 
-@pytest.mark.parametrize("name", ["WC", "DBN"])
+@pytest.mark.parametrize("name", ["WC", pytest.param("DBN", marks=pytest.mark.slow)])
 def test_the_digits_are_told_apart_in_seconds(name, command, place):
     code, out, _ = command("classify", f"digits/ResNet-8 {name}", "--set", "train.device=cpu")
     folder = f"runs/digits-ResNet-8{name}"
