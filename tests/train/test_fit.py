@@ -266,6 +266,17 @@ def test_your_own_networks_are_trained_resumed_and_loaded(tmp_path, ema):
     assert torch.equal(load_own_generator(tmp_path / "whole", MyGenerator()).sample(4), sampler.sample(4))
 
 
+def test_what_you_froze_in_your_own_network_stays_as_it_is(tmp_path):
+    networks = own_networks()
+    layer = networks["discriminator"].dense
+    layer.bias.requires_grad_(False)
+    before = layer.bias.clone(), layer.weight.clone()
+    fit(tmp_path / "run", **networks)
+    assert torch.equal(layer.bias, before[0])
+    assert not torch.equal(layer.weight, before[1])
+    assert (layer.bias.requires_grad, layer.weight.requires_grad) == (False, True)
+
+
 def test_a_run_with_your_own_networks_is_not_taken_for_one_of_the_package(tmp_path):
     fit(tmp_path / "run", **own_networks())
     with pytest.raises(ValueError, match=r"a network of your own, .*wcgan\.train\.load_own_generator"):

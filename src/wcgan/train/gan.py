@@ -213,11 +213,14 @@ def train_iteration(
 @contextmanager
 def frozen(network: nn.Module) -> Iterator[None]:
     """Turns off the gradients of a network's parameters, which a compiled backward pass would compute unasked."""
-    network.requires_grad_(False)
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
     try:
         yield
     finally:
-        network.requires_grad_(True)
+        for parameter in trained:
+            parameter.requires_grad_(True)
 
 
 @torch.no_grad()

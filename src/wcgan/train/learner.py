@@ -61,8 +61,8 @@ def split_coloring(network: nn.Module, decay: float) -> list[dict[str, Any]]:
 
 
 def update(optimizer: Optimizer, loss: Tensor, network: nn.Module, rank: Rank) -> None:
-    """One optimiser step on the loss; only this network's parameters get gradients."""
-    parameters = list(network.parameters())
+    """One optimiser step on the loss; only this network's parameters get gradients, and none that is frozen."""
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = None if gradient is None else laid_out_like(parameter, gradient)

@@ -47,9 +47,9 @@ def start(
     Args:
         config: of the run; with `resume` it may change nothing but `CHANGEABLE`.
         folder: must not exist, or be empty; with `resume` it may have a run.
-        resume: whether to go on with a run that is there.
+        resume: whether to continue a run that exists.
         stop_at: an iteration to end at before the last.
-        accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
+        accept_config: whether to continue although `config.yaml` was changed since the newest checkpoint.
         origin: a run, or the name of a shipped generator, whose weights a new run starts with.
         inception_weights: a file; None for the one in `WCGAN_INCEPTION_WEIGHTS`, if any.
         dataset: images in memory; None for those that the config names.
@@ -103,7 +103,7 @@ def go_on(
     Args:
         folder: of the run.
         stop_at: an iteration to end at before the last.
-        accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
+        accept_config: whether to continue although `config.yaml` was changed since the newest checkpoint.
         data: where the run's images are now; None for where they were.
         strict: whether a broken image is an error from now on.
         settings: `section.field=value`.
@@ -270,6 +270,9 @@ def with_held_out(config: Config) -> Config:
     return replace(config, data=replace(chosen, held_out=held_out))
 
 
+# Before anything is written
+
+
 def check_new(folder: Path) -> None:
     """Raises a ValueError for a folder in which no new run can begin."""
     if is_begun(folder) or not folder.is_dir():
@@ -313,6 +316,9 @@ def dry_run(
         "disk": f"{state * settings.keep_checkpoints:.0f} MB of checkpoints",
         **hardware.describe(),
     }
+
+
+# The networks
 
 
 def blocks_for(resolution: int) -> tuple[int, int]:
