@@ -110,7 +110,7 @@ def test_maps_race_with_nothing(d, length, terms, name, precision):
     types |= {f"mean{n}": "*fp32" for n in shifted if flags[f"CENTRED{n}"]}
     types |= {f"pulls{n}": "*fp32" for n in shifted if flags[f"PULLED{n}"]}
     slotted = length is not None
-    flags |= {"TERMS": terms, "RELU": True, "SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
+    flags |= {"TERMS": terms, "OFFSET": True, "RELU": True, "SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
     absent = {key: None for key in ("mean1", "mean2", "pulls1", "pulls2", "index") if key not in types}
     tiles = map_options(d, length, element_size(name))
     options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}

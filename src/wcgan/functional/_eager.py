@@ -6,6 +6,8 @@ of `whiten_color`, which is evaluated again.
 """
 
 import math
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -71,7 +73,9 @@ def whiten_color_eagerly(
 class _WhitenColor(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
-        forward = _forward_shared if color.dim() == 2 and kernels_for(x) is None else _forward
+        forward: Callable[..., Any] = _forward_shared if color.dim() == 2 else _forward_slots
+        if kernels_for(x) is not None:
+            forward = _forward_by_kernels
         out, mean, covariance, w, retry, mapping = forward(x, color, shift, index, eps, relu)
         ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, mapping)
         ctx.eps = eps
@@ -91,10 +95,13 @@ class _WhitenColor(torch.autograd.Function):
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
             grad, wanted = like(grad, x), ctx.needs_input_grad[0]
-            if retry is None and color.dim() == 2:
+            if (kernels := kernels_for(x, grad)) is not None and retry is not None:
+                rest = (color, index, mean, w, retry, mapping, ctx.eps, wanted)
+                gradients = _backward_by_kernels(kernels, x, grad, *rest)
+            elif retry is None and color.dim() == 2:
                 gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps, wanted)
             else:
-                gradients = _backward(x, grad, color, index, mean, w, retry, mapping, ctx.eps, wanted)
+                gradients = _backward_slots(x, grad, color, index, mean, w, retry, mapping, ctx.eps, wanted)
             return (*gradients, None, None, None)
 
 
@@ -161,34 +168,23 @@ def _curvature(color: Tensor, grad_color: Tensor, w: Tensor) -> Tensor:
     return torch.mm(torch.mm(w.mT, inner.tril() + inner.tril(-1).mT), w)
 
 
-# Any number of colorings, with and without kernels
+# Any number of colorings, without kernels: a product for each sample
 
 
-def _forward(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
+def _forward_slots(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
     positions, out = as_positions(x), torch.empty_like(x)
-    n, d, size = positions.shape
-    kernels = kernels_for(x)
-    retry: Tensor | None
-    if kernels is None:
-        mean, _, covariance = _features_and_moments(x)
-        w, retry = _factorise_on_cpu(covariance, eps)
-    else:
-        means, scatter = kernels.moments(positions, 1)
-        mean, covariance = means[0], scatter[0] / (n * size - 1)
-        whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
-        w, retry = whitening.matrix[0], whitening.retry
+    n, d, _ = positions.shape
+    mean, _, covariance = _features_and_moments(x)
+    w, retry = _factorise_on_cpu(covariance, eps)
     mapping = color @ w
     maps, shifts = mapping.view(-1, d, d), shift.view(-1, d)
-    if kernels is None:
-        centred, matrices = positions - mean.unsqueeze(1), _rows(maps, index).expand(n, d, d)
-        mapped = torch.baddbmm(_rows(shifts, index).unsqueeze(2), matrices, centred)
-        as_positions(out).copy_(mapped.relu_() if relu else mapped)
-    else:
-        kernels.apply_maps(as_positions(out), shifts, [(positions, maps, mean.unsqueeze(0))], index, relu)
+    centred, matrices = positions - mean.unsqueeze(1), _rows(maps, index).expand(n, d, d)
+    mapped = torch.baddbmm(_rows(shifts, index).unsqueeze(2), matrices, centred)
+    as_positions(out).copy_(mapped.relu_() if relu else mapped)
     return out, mean, covariance, w, retry, mapping
 
 
-def _backward(
+def _backward_slots(
     x: Tensor,
     grad: Tensor,
     color: Tensor,
@@ -203,30 +199,20 @@ def _backward(
     positions, z = as_positions(x), as_positions(grad)
     n, d, size = positions.shape
     colors, maps = color.view(-1, d), mapping.view(-1, d, d)
-    kernels = kernels_for(x, grad)
-    if kernels is None:
-        centred, z = positions - mean.unsqueeze(1), z.to(mean.dtype)
-        products, sums = torch.bmm(z, centred.mT), z.sum(2)
-        if index is not None:
-            products, sums = (
-                t.new_zeros(maps.shape[0], *t.shape[1:]).index_add_(0, index, t) for t in (products, sums)
-            )
-        elif maps.shape[0] == 1:
-            products, sums = products.sum(0, keepdim=True), sums.sum(0, keepdim=True)
-    else:
-        products, sums = kernels.cross(z, positions, mean, maps.shape[0], index)
+    centred, z = positions - mean.unsqueeze(1), z.to(mean.dtype)
+    products, sums = torch.bmm(z, centred.mT), z.sum(2)
+    if index is not None:
+        products, sums = (t.new_zeros(maps.shape[0], *t.shape[1:]).index_add_(0, index, t) for t in (products, sums))
+    elif maps.shape[0] == 1:
+        products, sums = products.sum(0, keepdim=True), sums.sum(0, keepdim=True)
     grad_color = torch.mm(products.view(-1, d), w.mT)
     if not wanted:
         return None, grad_color.view(color.shape), sums.view(color.shape[:-1])
     curvature = _shrink_back(_curvature(colors, grad_color, w), retry, -(1 - eps) / (n * size - 1))
     offset = torch.mv(maps.reshape(-1, d).mT, sums.flatten()).mul_(-1 / (n * size))
     grad_x = torch.empty_like(x)
-    if kernels is None:
-        mapped = torch.baddbmm(offset.view(1, d, 1), _rows(maps, index).expand(n, d, d).mT, z)
-        as_positions(grad_x).copy_(mapped.baddbmm_(curvature.expand(n, d, d), centred))
-    else:
-        terms = [(z, maps.mT, None), (positions, curvature.unsqueeze(0), mean.unsqueeze(0))]
-        kernels.apply_maps(as_positions(grad_x), offset.unsqueeze(0), terms, index)
+    mapped = torch.baddbmm(offset.view(1, d, 1), _rows(maps, index).expand(n, d, d).mT, z)
+    as_positions(grad_x).copy_(mapped.baddbmm_(curvature.expand(n, d, d), centred))
     return grad_x, grad_color.view(color.shape), sums.view(color.shape[:-1])
 
 
@@ -243,3 +229,54 @@ def _shrink_back(matrix: Tensor, retry: Tensor | None, factor: float) -> Tensor:
 
 def _rows(table: Tensor, index: Tensor | None) -> Tensor:
     return table if index is None else table.index_select(0, index)
+
+
+# Any number of colorings, by kernels
+
+
+def _forward_by_kernels(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
+    kernels, positions, out = kernels_for(x), as_positions(x), torch.empty_like(x)
+    assert kernels is not None
+    d = positions.shape[1]
+    mean, covariance = kernels.mean_and_covariance(positions)
+    w, retry = _factorise_by_kernel(covariance, eps)
+    mapping = torch.mm(color.reshape(-1, d), w)
+    term = (positions, mapping.view(-1, d, d), mean.view(1, d))
+    kernels.apply_maps(as_positions(out), shift.reshape(-1, d), [term], index, relu)
+    return out, mean, covariance, w, retry, mapping
+
+
+def _factorise_by_kernel(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    fused = cholesky_for(covariance, RETRY_SHRINKAGE)
+    if fused is not None:
+        matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
+        return matrix, retry
+    whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
+    return whitening.matrix[0], whitening.retry
+
+
+def _backward_by_kernels(
+    kernels: ModuleType,
+    x: Tensor,
+    grad: Tensor,
+    color: Tensor,
+    index: Tensor | None,
+    mean: Tensor,
+    w: Tensor,
+    retry: Tensor,
+    mapping: Tensor,
+    eps: float,
+    wanted: bool,
+) -> tuple[Tensor | None, ...]:
+    positions, z = as_positions(x), as_positions(grad)
+    n, d, size = positions.shape
+    maps, transposed = mapping.view(-1, d, d), w.mT
+    products, sums = kernels.cross(z, positions, mean, maps.shape[0], index)
+    grad_color = torch.mm(products.view(-1, d), transposed)
+    grad_x = None
+    if wanted:
+        inner = kernels.mirror(torch.mm(color.reshape(-1, d).mT, grad_color))  # as in `_curvature`
+        curvature, grad_x = torch.mm(torch.mm(transposed, inner), w), torch.empty_like(x)
+        factor = -(1 - eps) / (n * size - 1)
+        kernels.map_back(as_positions(grad_x), z, maps, sums, index, positions, mean, curvature, retry, factor)
+    return grad_x, grad_color.view(color.shape), sums.view(color.shape[:-1])

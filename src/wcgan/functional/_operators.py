@@ -167,6 +167,12 @@ def kernels_for(*batches: Tensor) -> ModuleType | None:
     return kernels if kernels is not None and kernels.supports(first) else None
 
 
+def label_kernels_for(labels: Tensor) -> ModuleType | None:
+    """The kernels, if they check these labels `(N,)`: in eager code only."""
+    there = _state["kernels"] and labels.is_cuda and labels.numel() and is_eager((labels,))
+    return _import_kernels() if there else None
+
+
 def cholesky_for(covariance: Tensor, levels: tuple[float, ...]) -> ModuleType | None:
     """The fused Cholesky whitening, if it supports these covariances `(g, p, p)`."""
     if not (_state["kernels"] and covariance.is_cuda and covariance.numel()):
