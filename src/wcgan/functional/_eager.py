@@ -60,7 +60,7 @@ def whiten_color_eagerly(
     if d == 1 or not size or not is_flat(x):
         return None
     on_cpu = x.device.type == "cpu"
-    if color.dim() == 3 and color.shape[0] * d * d > (8 if on_cpu else 2) * size:  # as in `whiten_color`
+    if not on_cpu and color.dim() == 3 and color.shape[0] * d * d > 2 * size:  # as in `whiten_color`
         return None
     if not is_small_or_on_gpu(x) or not (on_cpu or cholesky_for(color, RETRY_SHRINKAGE)):
         return None
@@ -74,11 +74,11 @@ class _WhitenColor(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
         forward: Callable[..., Any] = _forward_shared if color.dim() == 2 else _forward_slots
-        if kernels_for(x) is not None:
+        ctx.eps, ctx.by_kernels = eps, kernels_for(x) is not None
+        if ctx.by_kernels:
             forward = _forward_by_kernels
-        out, mean, covariance, w, retry, mapping = forward(x, color, shift, index, eps, relu)
-        ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, mapping)
-        ctx.eps = eps
+        out, mean, covariance, w, retry, product = forward(x, color, shift, index, eps, relu)
+        ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, product)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(mean, covariance, *() if retry is None else (retry,))
         return out, mean, covariance, retry
@@ -87,21 +87,23 @@ class _WhitenColor(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, *_: None) -> Any:
         if grad is None:
             return (None,) * 6
-        x, color, shift, index, out, mean, w, retry, mapping = ctx.saved_tensors
+        x, color, shift, index, out, mean, w, retry, product = ctx.saved_tensors
         with without_autocast(grad.device):
-            if torch.is_grad_enabled() or not is_eager((grad,)):
+            kernels = kernels_for(x, grad := like(grad, x)) if ctx.by_kernels else None
+            unusual = kernels is None if ctx.by_kernels else retry is not None
+            if torch.is_grad_enabled() or unusual or not is_eager((grad,)):
                 plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
                 return (*derive_again(ctx, grad, plain, out is not None), None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
-            grad, wanted = like(grad, x), ctx.needs_input_grad[0]
-            if (kernels := kernels_for(x, grad)) is not None and retry is not None:
-                rest = (color, index, mean, w, retry, mapping, ctx.eps, wanted)
+            wanted = ctx.needs_input_grad[0]
+            if kernels is not None:
+                rest = (color, index, mean, w, retry, product, ctx.eps, wanted)
                 gradients = _backward_by_kernels(kernels, x, grad, *rest)
-            elif retry is None and color.dim() == 2:
-                gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps, wanted)
+            elif color.dim() == 2:
+                gradients = _backward_shared(x, grad, color, mean, w, product, ctx.eps, wanted)
             else:
-                gradients = _backward_slots(x, grad, color, index, mean, w, retry, mapping, ctx.eps, wanted)
+                gradients = _backward_slots(x, grad, color, index, w, product, ctx.eps, wanted)
             return (*gradients, None, None, None)
 
 
@@ -163,68 +165,52 @@ def _backward_shared(
 
 
 def _curvature(color: Tensor, grad_color: Tensor, w: Tensor) -> Tensor:
-    # Appendix B, as in `_factorisations`, with inner = Wbar W^T = C^T Cbar, summed over the slots
-    inner = torch.mm(color.mT, grad_color)
-    return torch.mm(torch.mm(w.mT, inner.tril() + inner.tril(-1).mT), w)
+    # Appendix B, as in `_factorisations`, with inner = Wbar W^T = C^T Cbar
+    return torch.mm(torch.mm(w.mT, _mirrored(torch.mm(color.mT, grad_color))), w)
 
 
-# Any number of colorings, without kernels: a product for each sample
+def _mirrored(matrix: Tensor) -> Tensor:
+    """The symmetric matrix with this lower triangle."""
+    return matrix.tril() + matrix.tril(-1).mT
+
+
+# A coloring for each class or sample, without kernels: the batch is whitened first, so that few matrices are multiplied
 
 
 def _forward_slots(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
-    positions, out = as_positions(x), torch.empty_like(x)
-    n, d, _ = positions.shape
-    mean, _, covariance = _features_and_moments(x)
+    mean, features, covariance = _features_and_moments(x)
     w, retry = _factorise_on_cpu(covariance, eps)
-    mapping = color @ w
-    maps, shifts = mapping.view(-1, d, d), shift.view(-1, d)
-    centred, matrices = positions - mean.unsqueeze(1), _rows(maps, index).expand(n, d, d)
-    mapped = torch.baddbmm(_rows(shifts, index).unsqueeze(2), matrices, centred)
-    as_positions(out).copy_(mapped.relu_() if relu else mapped)
-    return out, mean, covariance, w, retry, mapping
+    whitened = torch.mm(w, features)
+    n, d = x.shape[:2]
+    samples = whitened.view(d, n, -1).transpose(0, 1)  # (N, d, L)
+    out = torch.empty_like(x)
+    target, operands = as_positions(out), (_rows(shift, index).unsqueeze(2), _rows(color, index), samples)
+    if out.dtype == w.dtype and out.is_contiguous():
+        torch.baddbmm(*operands, out=target)
+    else:
+        target.copy_(torch.baddbmm(*operands))
+    return out.relu_() if relu else out, mean, covariance, w, retry, whitened
 
 
 def _backward_slots(
-    x: Tensor,
-    grad: Tensor,
-    color: Tensor,
-    index: Tensor | None,
-    mean: Tensor,
-    w: Tensor,
-    retry: Tensor | None,
-    mapping: Tensor,
-    eps: float,
-    wanted: bool,
+    x: Tensor, grad: Tensor, color: Tensor, index: Tensor | None, w: Tensor, whitened: Tensor, eps: float, wanted: bool
 ) -> tuple[Tensor | None, ...]:
-    positions, z = as_positions(x), as_positions(grad)
-    n, d, size = positions.shape
-    colors, maps = color.view(-1, d), mapping.view(-1, d, d)
-    centred, z = positions - mean.unsqueeze(1), z.to(mean.dtype)
-    products, sums = torch.bmm(z, centred.mT), z.sum(2)
+    z = as_positions(grad).to(w.dtype)
+    n, d, _ = z.shape
+    samples = whitened.view(d, n, -1).transpose(0, 1)
+    grad_color, sums = torch.bmm(z, samples.mT), z.sum(2)
     if index is not None:
-        products, sums = (t.new_zeros(maps.shape[0], *t.shape[1:]).index_add_(0, index, t) for t in (products, sums))
-    elif maps.shape[0] == 1:
-        products, sums = products.sum(0, keepdim=True), sums.sum(0, keepdim=True)
-    grad_color = torch.mm(products.view(-1, d), w.mT)
+        slots = color.shape[0]
+        grad_color = grad_color.new_zeros(slots, d, d).index_add_(0, index, grad_color)
+        sums = sums.new_zeros(slots, d).index_add_(0, index, sums)
     if not wanted:
-        return None, grad_color.view(color.shape), sums.view(color.shape[:-1])
-    curvature = _shrink_back(_curvature(colors, grad_color, w), retry, -(1 - eps) / (n * size - 1))
-    offset = torch.mv(maps.reshape(-1, d).mT, sums.flatten()).mul_(-1 / (n * size))
-    grad_x = torch.empty_like(x)
-    mapped = torch.baddbmm(offset.view(1, d, 1), _rows(maps, index).expand(n, d, d).mT, z)
-    as_positions(grad_x).copy_(mapped.baddbmm_(curvature.expand(n, d, d), centred))
-    return grad_x, grad_color.view(color.shape), sums.view(color.shape[:-1])
-
-
-def _shrink_back(matrix: Tensor, retry: Tensor | None, factor: float) -> Tensor:
-    """`_factorisations._shrink_linear` times a factor for one matrix, in place and in fewer calls."""
-    if retry is None:
-        return matrix.mul_(factor)
-    diagonal = matrix.diagonal()
-    level = diagonal.mean() * retry * factor
-    matrix.mul_((1 - retry) * factor)
-    diagonal.add_(level)
-    return matrix
+        return None, grad_color, sums
+    # With Y = W (X - mu) and Ybar = C^T Zbar:  inner = Wbar W^T = Ybar Y^T, and W^T is common to all terms of Xbar
+    grad_whitened = features_of(torch.bmm(_rows(color, index).mT, z))
+    inner, m = torch.mm(grad_whitened, whitened.mT), grad_whitened.shape[1]
+    grad_whitened.sub_(grad_whitened.mean(1, keepdim=True))
+    grad_whitened.addmm_(_mirrored(inner), whitened, alpha=-(1 - eps) / (m - 1))
+    return _features_to_batch(torch.mm(w.mT, grad_whitened), x), grad_color, sums
 
 
 def _rows(table: Tensor, index: Tensor | None) -> Tensor:
