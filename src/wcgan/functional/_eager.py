@@ -67,33 +67,43 @@ def whiten_color_eagerly(
     dtype = compute_dtype(x)
     if not (color.dtype == shift.dtype == dtype):
         color, shift = color.to(dtype), shift.to(dtype)
-    return Result(*_WhitenColor.apply(x, color, shift, index, eps, relu))
+    statistics: list[Tensor | None] = []
+    out = _WhitenColor.apply(x, color, shift, index, eps, relu, statistics)
+    return Result(out, *statistics)  # type: ignore[arg-type]
 
 
 class _WhitenColor(torch.autograd.Function):
+    """Returns the output; appends what `Result` has beside it to a list, since outputs without a gradient cost time."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        color: Tensor,
+        shift: Tensor,
+        index: Tensor | None,
+        eps: float,
+        relu: bool,
+        statistics: list[Tensor | None],
+    ) -> Any:
         forward: Callable[..., Any] = _forward_shared if color.dim() == 2 else _forward_slots
         ctx.eps, ctx.by_kernels = eps, kernels_for(x) is not None
         if ctx.by_kernels:
             forward = _forward_by_kernels
         out, mean, covariance, w, retry, product = forward(x, color, shift, index, eps, relu)
         ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, product)
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(mean, covariance, *() if retry is None else (retry,))
-        return out, mean, covariance, retry
+        statistics += (mean, covariance, retry)
+        return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, *_: None) -> Any:
-        if grad is None:
-            return (None,) * 6
+    def backward(ctx: Any, grad: Tensor) -> Any:
         x, color, shift, index, out, mean, w, retry, product = ctx.saved_tensors
         with without_autocast(grad.device):
             kernels = kernels_for(x, grad := like(grad, x)) if ctx.by_kernels else None
             unusual = kernels is None if ctx.by_kernels else retry is not None
             if torch.is_grad_enabled() or unusual or not is_eager((grad,)):
                 plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
-                return (*derive_again(ctx, grad, plain, out is not None), None, None, None)
+                return (*derive_again(ctx, grad, plain, out is not None), None, None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
             wanted = ctx.needs_input_grad[0]
@@ -104,7 +114,7 @@ class _WhitenColor(torch.autograd.Function):
                 gradients = _backward_shared(x, grad, color, mean, w, product, ctx.eps, wanted)
             else:
                 gradients = _backward_slots(x, grad, color, index, w, product, ctx.eps, wanted)
-            return (*gradients, None, None, None)
+            return (*gradients, None, None, None, None)
 
 
 # One coloring for all samples, without kernels: the batch is a matrix (d, m)
@@ -121,11 +131,9 @@ def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: Any, eps: float,
 
 def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor | None]:
     """W `(d, d)`, in few calls if the first attempt succeeds, and else retry `(1,)`."""
-    sigma = covariance * (1 - eps)
-    sigma.diagonal().add_(eps)
-    lower, failed = torch.linalg.cholesky_ex(sigma)
+    eye = torch.eye(len(covariance), dtype=covariance.dtype)
+    lower, failed = torch.linalg.cholesky_ex(torch.lerp(covariance, eye, eps))  # Eq. 7
     if not failed.item() and math.isfinite(lower.sum().item()):
-        eye = torch.eye(len(lower), dtype=lower.dtype)
         w = torch.linalg.solve_triangular(lower, eye, upper=False, left=False)
         return w.contiguous(), None
     whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
@@ -134,17 +142,27 @@ def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor | 
 
 def _features_and_moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean `(d,)`, centred features `(d, m)`, covariance `(d, d)`."""
-    positions = as_positions(x)
-    mean = positions.mean((0, 2), dtype=compute_dtype(x))
-    features = features_of(positions, mean)
+    features = _batch_to_features(x)
+    mean = features.mean(1)
+    features = features - mean.unsqueeze(1)
     scatter = torch.mm(features, features.mT)
     return mean, features, (scatter + scatter.mT).mul_(0.5 / (features.shape[1] - 1))
 
 
+def _batch_to_features(x: Tensor) -> Tensor:
+    """`(N, d, ...)` -> `(d, m)`, in the type of the statistics; may be a view."""
+    if not x.is_contiguous():
+        return features_of(as_positions(x), None, compute_dtype(x))
+    features = x.transpose(0, 1).reshape(x.shape[1], -1)
+    return features if x.dtype == torch.float32 else features.to(compute_dtype(x))
+
+
 def _features_to_batch(features: Tensor, x: Tensor) -> Tensor:
-    """`(d, m)` -> a tensor like `x`."""
-    out = torch.empty_like(x)
+    """`(d, m)` -> a tensor like `x`. Not a view, which what follows could not change in place."""
     n, d = x.shape[:2]
+    if x.is_contiguous() and x.dtype == features.dtype:
+        return features.view(d, n, *x.shape[2:]).transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    out = torch.empty_like(x)
     as_positions(out).copy_(features.view(d, n, -1).transpose(0, 1))
     return out
 
@@ -152,7 +170,7 @@ def _features_to_batch(features: Tensor, x: Tensor) -> Tensor:
 def _backward_shared(
     x: Tensor, grad: Tensor, color: Tensor, mean: Tensor, w: Tensor, mapping: Tensor, eps: float, wanted: bool
 ) -> tuple[Tensor | None, ...]:
-    features, z = features_of(as_positions(x), mean), features_of(as_positions(grad), None, mean.dtype)
+    features, z = _batch_to_features(x) - mean.unsqueeze(1), _batch_to_features(grad)
     m, transposed = features.shape[1], mapping.mT
     sums = z.sum(1)
     grad_color = torch.mm(torch.mm(z, features.mT), w.mT)
@@ -206,9 +224,9 @@ def _backward_slots(
     if not wanted:
         return None, grad_color, sums
     # With Y = W (X - mu) and Ybar = C^T Zbar:  inner = Wbar W^T = Ybar Y^T, and W^T is common to all terms of Xbar
-    grad_whitened = features_of(torch.bmm(_rows(color, index).mT, z))
+    grad_whitened = _batch_to_features(torch.bmm(_rows(color, index).mT, z))
     inner, m = torch.mm(grad_whitened, whitened.mT), grad_whitened.shape[1]
-    grad_whitened.sub_(grad_whitened.mean(1, keepdim=True))
+    grad_whitened = grad_whitened - grad_whitened.mean(1, keepdim=True)
     grad_whitened.addmm_(_mirrored(inner), whitened, alpha=-(1 - eps) / (m - 1))
     return _features_to_batch(torch.mm(w.mT, grad_whitened), x), grad_color, sums
 
