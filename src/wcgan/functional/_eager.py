@@ -7,6 +7,7 @@ of `whiten_color`, which is evaluated again.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
 from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
-from wcgan.functional.affine import derive_again, is_small_or_on_gpu, like
+from wcgan.functional.affine import LARGEST_ON_CPU, derive_again, like
 from wcgan.functional.normalize import whiten_color
 
 
@@ -59,16 +60,19 @@ def whiten_color_eagerly(
     d, size = x.shape[1], x.numel()
     if d == 1 or not size or not is_flat(x):
         return None
-    on_cpu = x.device.type == "cpu"
-    if not on_cpu and color.dim() == 3 and color.shape[0] * d * d > 2 * size:  # as in `whiten_color`
-        return None
-    if not is_small_or_on_gpu(x) or not (on_cpu or cholesky_for(color, RETRY_SHRINKAGE)):
+    kernels, on_cpu = kernels_for(x), x.device.type == "cpu"
+    if kernels is None:
+        possible = on_cpu and size <= LARGEST_ON_CPU
+    else:
+        few = color.dim() == 2 or color.shape[0] * d * d <= 2 * size  # as in `whiten_color`
+        possible = few and (on_cpu or cholesky_for(color, RETRY_SHRINKAGE) is not None)
+    if not possible:
         return None
     dtype = compute_dtype(x)
     if not (color.dtype == shift.dtype == dtype):
         color, shift = color.to(dtype), shift.to(dtype)
     statistics: list[Tensor | None] = []
-    out = _WhitenColor.apply(x, color, shift, index, eps, relu, statistics)
+    out = _WhitenColor.apply(x, color, shift, index, eps, relu, kernels, statistics)
     return Result(out, *statistics)  # type: ignore[arg-type]
 
 
@@ -84,12 +88,13 @@ class _WhitenColor(torch.autograd.Function):
         index: Tensor | None,
         eps: float,
         relu: bool,
+        kernels: ModuleType | None,
         statistics: list[Tensor | None],
     ) -> Any:
         forward: Callable[..., Any] = _forward_shared if color.dim() == 2 else _forward_slots
-        ctx.eps, ctx.by_kernels = eps, kernels_for(x) is not None
-        if ctx.by_kernels:
-            forward = _forward_by_kernels
+        ctx.eps, ctx.by_kernels = eps, kernels is not None
+        if kernels is not None:
+            forward = partial(_forward_by_kernels, kernels)
         out, mean, covariance, w, retry, product = forward(x, color, shift, index, eps, relu)
         ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, product)
         statistics += (mean, covariance, retry)
@@ -103,7 +108,7 @@ class _WhitenColor(torch.autograd.Function):
             unusual = kernels is None if ctx.by_kernels else retry is not None
             if torch.is_grad_enabled() or unusual or not is_eager((grad,)):
                 plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
-                return (*derive_again(ctx, grad, plain, out is not None), None, None, None, None)
+                return (*derive_again(ctx, grad, plain, out is not None), None, None, None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
             wanted = ctx.needs_input_grad[0]
@@ -114,7 +119,7 @@ class _WhitenColor(torch.autograd.Function):
                 gradients = _backward_shared(x, grad, color, mean, w, product, ctx.eps, wanted)
             else:
                 gradients = _backward_slots(x, grad, color, index, w, product, ctx.eps, wanted)
-            return (*gradients, None, None, None, None)
+            return (*gradients, None, None, None, None, None)
 
 
 # One coloring for all samples, without kernels: the batch is a matrix (d, m)
@@ -238,9 +243,10 @@ def _rows(table: Tensor, index: Tensor | None) -> Tensor:
 # Any number of colorings, by kernels
 
 
-def _forward_by_kernels(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
-    kernels, positions, out = kernels_for(x), as_positions(x), torch.empty_like(x)
-    assert kernels is not None
+def _forward_by_kernels(
+    kernels: ModuleType, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
+) -> Any:
+    positions, out = as_positions(x), torch.empty_like(x)
     d = positions.shape[1]
     mean, covariance = kernels.mean_and_covariance(positions)
     w, retry = _factorise_by_kernel(covariance, eps)

@@ -32,19 +32,18 @@ class Launcher:
         self._direct: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def __call__(self, *tensors: Tensor | None) -> None:
-        first = tensors[0]
+        first, bits = tensors[0], 0
         assert first is not None
-        types: list[Any] = [first.get_device()]
-        pointers, bits = [], 0
-        for tensor in tensors:
-            pointer = None if tensor is None else tensor.data_ptr()
-            types.append(None if tensor is None else tensor.dtype)
-            pointers.append(pointer)
-            bits |= pointer or 0
-        key, aligned = tuple(types), bits % 16 == 0
+        pointers = [None if t is None else t.data_ptr() for t in tensors]
+        device = first.get_device()
+        key = (device, *[None if t is None else t.dtype for t in tensors])
+        for pointer in pointers:
+            if pointer is not None:
+                bits |= pointer
+        aligned = not bits % 16
         direct = self._direct.get(key) if aligned and _state["direct"] else None
         if direct is not None:
-            direct(torch._C._cuda_getCurrentRawStream(key[0]), pointers)
+            direct(torch._C._cuda_getCurrentRawStream(device), pointers)
             return
         compiled = self.kernel[self.grid](*tensors, *self.numbers, **self.constants)
         if aligned and _can_be_called(compiled):

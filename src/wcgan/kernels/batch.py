@@ -239,10 +239,11 @@ def map_back(
 def _map(out: Tensor, offset: Tensor | None, terms: list[Folded], index: Tensor | None, parts: int, relu: bool) -> None:
     (x1, m1, mean1, pulls1), (x2, m2, mean2, pulls2) = terms[0], terms[-1]
     offset_slots = 1 if offset is None else offset.shape[0]
-    flags = (offset is not None, relu, *(t is not None for t in (mean1, mean2, pulls1, pulls2, index)))
-    fixed = (parts, len(terms), flags, out.element_size(), _precision(out))
+    after = (pulls1 is not None, pulls2 is not None)
+    flags = (offset is not None, relu, mean1 is not None, mean2 is not None, *after, index is not None)
     slots = (offset_slots, m1.shape[0], m2.shape[0])
-    launch = _map_launcher(out.shape, out.stride(), x1.stride(), x2.stride(), slots, *fixed)
+    fixed = (slots, parts, len(terms), flags, out.element_size(), _precision(out))
+    launch = _map_launcher(out.shape, out.stride(), x1.stride(), x2.stride(), *fixed)
     launch(out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index)
 
 

@@ -123,20 +123,19 @@ class RunningStatistics(nn.Module):
 
     def _kernels_for_update(self, mean: Tensor, covariance: Tensor) -> ModuleType | None:
         """The kernels, if one of them updates everything: in eager code, without groups of channels."""
-        if self.momentum is None or covariance.shape[0] not in (1, self.num_features) or not is_eager((mean,)):
-            return None
-        kernels = kernels_for(mean.unsqueeze(0))
-        if kernels is None:
+        if self.momentum is None or covariance.shape[0] not in (1, self.num_features):
             return None
         counts, values = [self.num_retried, self.num_nonfinite], [mean, covariance]
         if self.track_running_stats:
             counts.append(self.num_batches_tracked)
-            values += [self.running_mean, getattr(self, self._second)]
-        state = (*counts, *values)
-        if not is_eager(state) or any(t.dtype != torch.float32 for t in values):
+            values += (self.running_mean, getattr(self, self._second))
+        if not is_eager((*counts, *values)) or (kernels := kernels_for(mean.unsqueeze(0))) is None:
             return None
-        usable = all(t.device == mean.device and t.is_contiguous() and not t.is_inference() for t in state)
-        return kernels if usable else None
+        place = mean.get_device()
+        for tensor in (*counts, *values):
+            if tensor.get_device() != place or not tensor.is_contiguous() or tensor.is_inference():
+                return None
+        return kernels if all(tensor.dtype == torch.float32 for tensor in values) else None
 
     @torch.no_grad()
     def _update_on_cpu(self, mean: Tensor, second: Tensor) -> None:
