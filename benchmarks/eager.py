@@ -1,11 +1,11 @@
 """What a layer costs in eager code, host included: time of a call beside `nn.BatchNorm2d`, and of a ResNet-50.
 
-    python benchmarks/eager.py [--device cpu|cuda] [--shapes 16x64x4x4,...] [--rounds N] [--networks]
+    python benchmarks/eager.py [--device cpu|cuda] [--shapes 16x64x4x4,...] [--rounds N] [--compiled] [--networks]
 
 Small batches, and all batches on a fast GPU, take as long as the host needs to issue their calls. All peers take turns:
 a round times each once, a ratio is taken within its round, and the median of a peer's ratios counts. On a CPU the
-thread's own processor time is taken, to which a busy machine adds less. `--networks` trains a ResNet-50 of torchvision
-before and after `wcgan.convert_batchnorm`.
+thread's own processor time is taken, to which a busy machine adds less. `--compiled` adds WC under `torch.compile`.
+`--networks` trains a ResNet-50 of torchvision before and after `wcgan.convert_batchnorm`.
 """
 
 import argparse
@@ -106,6 +106,14 @@ def measure_layers(
     return take_turns(steps, rounds, calls, device)
 
 
+def measure_compiled(shape: tuple[int, ...], device: str, dtype: torch.dtype, rounds: int, calls: int) -> Times:
+    """WC compiled by itself, in training, beside batch normalisation as it is."""
+    x, cotangent = make_batch(shape, device, dtype)
+    layers = {"BN": nn.BatchNorm2d(shape[1]), "WC, compiled": torch.compile(wcgan.WhiteningColoring2d(shape[1]))}
+    steps = {name: make_step(layer.to(device), "training", x, cotangent) for name, layer in layers.items()}
+    return take_turns(steps, rounds, calls, device)
+
+
 def build_resnet50() -> nn.Module:
     """torchvision's ResNet-50."""
     try:
@@ -148,6 +156,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--shapes", type=parse_shapes, default=SHAPES, metavar="NxDxHxW,...")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--calls", type=int, default=4, help="of each peer in a round")
+    parser.add_argument("--compiled", action="store_true", help="also compiles WC by itself")
     parser.add_argument("--networks", action="store_true", help="also trains a ResNet-50")
     chosen = parser.parse_args(arguments)
     if chosen.device == "cpu":
@@ -158,6 +167,9 @@ def main(arguments: list[str] | None = None) -> None:
             times = measure_layers(shape, mode, chosen.device, torch.float32, chosen.rounds, chosen.calls)
             ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in times_to_ratios(times).items() if name != "BN")
             print(f"{shape}, {mode}: BN {1e6 * median(times['BN']):.0f} us; {ratios}", flush=True)
+        if chosen.compiled:
+            times = measure_compiled(shape, chosen.device, torch.float32, chosen.rounds, chosen.calls)
+            print(f"{shape}, training: WC, compiled {times_to_ratios(times)['WC, compiled']:.2f}", flush=True)
     if chosen.networks:
         times = measure_networks(build_resnet50, (64, 3, 224, 224), chosen.device, 3, 1)
         print(f"ResNet-50: BN {1e3 * median(times['BN']):.1f} ms; WC {times_to_ratios(times)['WC']:.2f}")

@@ -123,18 +123,23 @@ def forward_backward(layer: nn.Module, x: Tensor, cotangent: Tensor) -> object:
 
 def measure_eager(bench: Bench) -> None:
     """Layers as a person's own loop calls them, host included, and a ResNet-50 before and after its conversion."""
-    cases = [(shape, dtype) for shape in bench.sizes.eager_shapes for dtype in (torch.bfloat16, torch.float32)]
-    for (samples, channels, side), dtype in cases:
-        for mode in eager.MODES:
-            case = f"({samples}, {channels}, {side}) {str(dtype).removeprefix('torch.')}, {mode}"
-            if not bench.wants("eager_us", case):
-                continue
-            with bench.attempt("eager_us", case), tf32_allowed():
-                shape = (samples, channels, side, side)
-                times = eager.measure_layers(shape, mode, bench.device, dtype, bench.sizes.rounds, bench.sizes.calls)
-                bench.add("eager_us", case, value={n: round(1e6 * median(t), 1) for n, t in times.items()})
-                ratios = {n: round(ratio, 3) for n, ratio in eager.times_to_ratios(times).items()}
-                bench.add("eager_ratio", case, value=ratios)
+    ways: list[tuple[str, Callable[..., eager.Times]]] = [
+        (mode, partial(eager.measure_layers, mode=mode)) for mode in eager.MODES
+    ]
+    if bench.device == "cuda":
+        ways.append(("compiled", eager.measure_compiled))
+    shapes = bench.sizes.eager_shapes
+    cases = [(shape, dtype, *way) for way in ways for shape in shapes for dtype in (torch.bfloat16, torch.float32)]
+    for (samples, channels, side), dtype, name, measure in cases:
+        case = f"({samples}, {channels}, {side}) {str(dtype).removeprefix('torch.')}, {name}"
+        if not bench.wants("eager_us", case):
+            continue
+        with bench.attempt("eager_us", case), tf32_allowed():
+            shape, rounds, calls = (samples, channels, side, side), bench.sizes.rounds, bench.sizes.calls
+            times = measure(shape, device=bench.device, dtype=dtype, rounds=rounds, calls=calls)
+            bench.add("eager_us", case, value={n: round(1e6 * median(t), 1) for n, t in times.items()})
+            ratios = {n: round(ratio, 3) for n, ratio in eager.times_to_ratios(times).items()}
+            bench.add("eager_ratio", case, value=ratios)
     if bench.sizes.images is not None and bench.wants("resnet50_ms"):
         with bench.attempt("resnet50_ms"):
             times = eager.measure_networks(eager.build_resnet50, bench.sizes.images, bench.device, 5, 3)

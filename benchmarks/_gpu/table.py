@@ -87,6 +87,7 @@ TARGETS = (
     Target("layer_us", "(128, 256, 4) bfloat16", "WC", "BN", 5),
     *(Target("eager_us", f"{case}, training", name, "BN", limit) for case in EAGER for name, limit in EAGER_LIMITS),
     *(Target("eager_us", f"{case}, evaluation", "WC", "BN", 2) for case in EAGER),
+    *(Target("eager_us", f"{case}, compiled", "WC, compiled", "BN", 2) for case in EAGER),
     Target("inference_ms", "", "WC", "BN", 1.00),
 )
 

@@ -79,7 +79,7 @@ def test_the_eager_part_measures_every_peer_with_its_ratio(tmp_path, capsys):
     path = tmp_path / "gpu.json"
     gpu.main([*QUICK, "--parts", "eager", "--out", str(path)])
     found = json.loads(path.read_text())
-    cases = [f"(4, 8, 2) {dtype}, {mode}" for dtype in ("bfloat16", "float32") for mode in eager.MODES]
+    cases = [f"(4, 8, 2) {dtype}, {mode}" for mode in eager.MODES for dtype in ("bfloat16", "float32")]
     assert list(found["eager_us"]) == list(found["eager_ratio"]) == cases
     assert set(found["eager_us"]["(4, 8, 2) float32, training"]) == set(eager.PEERS)
     assert all(ratios["BN"] == 1 for ratios in found["eager_ratio"].values())
