@@ -11,6 +11,7 @@ import wcgan
 from wcgan.functional import plain_passes, whiten_color_parts
 from wcgan.functional._operators import kernels_for
 from wcgan.functional.whitening import factorise
+from wcgan.kernels import launches_by_triton, triton_version
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
 
@@ -241,6 +242,50 @@ def test_parts_at_once_equal_the_plain_calls_one_by_one(kind, name):
     for found, reference in zip(statistics, wanted_statistics, strict=True):
         error = (found.covariance - reference.covariance).norm() / reference.covariance.norm()
         assert error <= ALLOWED_SUMS[name]
+
+
+# Launches that do not go through Triton
+
+
+@pytest.mark.parametrize("name", [*PRECISIONS, "float16"])
+@pytest.mark.parametrize("variant", ["WC", "cWC", "BN"])
+def test_direct_launches_have_the_bits_of_tritons(variant, name, monkeypatch):
+    inputs = layer_and_inputs(variant, 64, 16, 8, name)
+    with launches_by_triton():
+        expected = step(copy.deepcopy(inputs[0]), *inputs[1:])
+    step(copy.deepcopy(inputs[0]), *inputs[1:])
+    if triton_version() >= (3, 4):
+        monkeypatch.setattr(batch.triton.runtime.jit.JITFunction, "run", None)  # fails if it is called
+    found = step(*inputs)
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+@pytest.mark.parametrize("name", [*PRECISIONS, "float16"])
+def test_a_batch_that_is_not_aligned_equals_the_plain_pass(name):
+    shape = (16, 64, 64)
+    for _ in range(2):
+        x = make_batch(shape, name, "contiguous", DEVICE)
+        check_moments(batch, x, 1, name)
+        shifted = torch.cat([x.flatten()[:1], x.flatten()])[1:].view(shape)
+        assert shifted.data_ptr() % 16
+        check_moments(batch, shifted, 1, name)
+        matrix, offset = torch.randn(1, 64, 64, device=DEVICE), torch.zeros(1, 64, device=DEVICE)
+        check_maps(batch, offset, [(shifted, matrix, None)], None, name)
+
+
+def test_launches_follow_the_current_stream():
+    x = make_batch((128, 256, 1024), "bfloat16", device=DEVICE)
+    batch.moments(x, 1)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        for _ in range(200):
+            x @ x.mT
+        x.fill_(2)  # after a long time
+        mean, scatter = batch.moments(x, 1)
+    stream.synchronize()
+    assert (mean == 2).all()
+    assert (scatter == 0).all()
 
 
 # Without waiting

@@ -104,13 +104,18 @@ def test_sums_of_products_race_with_nothing(kind, d, name, precision):
 def test_maps_race_with_nothing(d, length, terms, name, precision):
     after = name == "bfloat16"  # the mean is subtracted after the product
     types = dict.fromkeys(("out", "x1", "m1", "x2", "m2"), TYPES[name]) | {"offset": "*fp32"}
-    shifted = {"1": terms == 1, "2": True}
-    flags = {f"CENTRED{n}": on and not after for n, on in shifted.items()}
-    flags |= {f"PULLED{n}": on and after for n, on in shifted.items()}
-    types |= {f"mean{n}": "*fp32" for n in shifted if flags[f"CENTRED{n}"]}
-    types |= {f"pulls{n}": "*fp32" for n in shifted if flags[f"PULLED{n}"]}
+    pulled = {"1": after or terms == 2, "2": after}  # of two terms, the first is a gradient's, whose mean comes after
+    flags = {f"CENTRED{n}": not on for n, on in pulled.items()} | {f"PULLED{n}": on for n, on in pulled.items()}
+    types |= {f"{'pulls' if on else 'mean'}{n}": "*fp32" for n, on in pulled.items()}
     slotted = length is not None
-    flags |= {"TERMS": terms, "RELU": True, "SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
+    flags |= {
+        "TERMS": terms,
+        "OFFSET": terms == 1,
+        "RELU": terms == 1,
+        "SLOTTED": slotted,
+        "INDEXED": False,
+        "FLAT": not slotted,
+    }
     absent = {key: None for key in ("mean1", "mean2", "pulls1", "pulls2", "index") if key not in types}
     tiles = map_options(d, length, element_size(name))
     options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}

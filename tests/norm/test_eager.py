@@ -1,7 +1,6 @@
 """The layers in eager code beside the operators that compiled code runs: the same results, in fewer calls."""
 
 import copy
-import sys
 
 import pytest
 import torch
@@ -138,7 +137,7 @@ def test_backward_keeps_the_input_and_otherwise_only_small_tensors():
 
 
 def test_a_batch_beyond_the_limit_goes_by_the_operators(monkeypatch):
-    monkeypatch.setattr(sys.modules["wcgan.functional.affine"], "LARGEST_ON_CPU", 8)
+    monkeypatch.setattr("wcgan.functional._eager.LARGEST_ON_CPU", 8)
     layer, (x,) = make_case("WC")
     assert layer(x.requires_grad_()).grad_fn.name() != "_WhitenColorBackward"
 

@@ -6,6 +6,9 @@ of `whiten_color`, which is evaluated again.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +17,7 @@ from torch import Tensor
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
 from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
-from wcgan.functional.affine import derive_again, is_small_or_on_gpu, like
+from wcgan.functional.affine import LARGEST_ON_CPU, derive_again, like
 from wcgan.functional.normalize import whiten_color
 
 
@@ -57,45 +60,66 @@ def whiten_color_eagerly(
     d, size = x.shape[1], x.numel()
     if d == 1 or not size or not is_flat(x):
         return None
-    on_cpu = x.device.type == "cpu"
-    if color.dim() == 3 and color.shape[0] * d * d > (8 if on_cpu else 2) * size:  # as in `whiten_color`
-        return None
-    if not is_small_or_on_gpu(x) or not (on_cpu or cholesky_for(color, RETRY_SHRINKAGE)):
+    kernels, on_cpu = kernels_for(x), x.device.type == "cpu"
+    if kernels is None:
+        possible = on_cpu and size <= LARGEST_ON_CPU
+    else:
+        few = color.dim() == 2 or color.shape[0] * d * d <= 2 * size  # as in `whiten_color`
+        possible = few and (on_cpu or cholesky_for(color, RETRY_SHRINKAGE) is not None)
+    if not possible:
         return None
     dtype = compute_dtype(x)
     if not (color.dtype == shift.dtype == dtype):
         color, shift = color.to(dtype), shift.to(dtype)
-    return Result(*_WhitenColor.apply(x, color, shift, index, eps, relu))
+    statistics: list[Tensor | None] = []
+    out = _WhitenColor.apply(x, color, shift, index, eps, relu, kernels, statistics)
+    return Result(out, *statistics)  # type: ignore[arg-type]
 
 
 class _WhitenColor(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
-        forward = _forward_shared if color.dim() == 2 and kernels_for(x) is None else _forward
-        out, mean, covariance, w, retry, mapping = forward(x, color, shift, index, eps, relu)
-        ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, mapping)
-        ctx.eps = eps
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(mean, covariance, *() if retry is None else (retry,))
-        return out, mean, covariance, retry
+    """Returns the output; appends what `Result` has beside it to a list, since outputs without a gradient cost time."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, *_: None) -> Any:
-        if grad is None:
-            return (None,) * 6
-        x, color, shift, index, out, mean, w, retry, mapping = ctx.saved_tensors
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        color: Tensor,
+        shift: Tensor,
+        index: Tensor | None,
+        eps: float,
+        relu: bool,
+        kernels: ModuleType | None,
+        statistics: list[Tensor | None],
+    ) -> Any:
+        forward: Callable[..., Any] = _forward_shared if color.dim() == 2 else _forward_slots
+        ctx.eps, ctx.by_kernels = eps, kernels is not None
+        if kernels is not None:
+            forward = partial(_forward_by_kernels, kernels)
+        out, mean, covariance, w, retry, product = forward(x, color, shift, index, eps, relu)
+        ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, product)
+        statistics += (mean, covariance, retry)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, color, shift, index, out, mean, w, retry, product = ctx.saved_tensors
         with without_autocast(grad.device):
-            if torch.is_grad_enabled() or not is_eager((grad,)):
+            kernels = kernels_for(x, grad := like(grad, x)) if ctx.by_kernels else None
+            unusual = kernels is None if ctx.by_kernels else retry is not None
+            if torch.is_grad_enabled() or unusual or not is_eager((grad,)):
                 plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
-                return (*derive_again(ctx, grad, plain, out is not None), None, None, None)
+                return (*derive_again(ctx, grad, plain, out is not None), None, None, None, None, None)
             if out is not None:
                 grad = torch.where(out > 0, grad, 0)
-            grad, wanted = like(grad, x), ctx.needs_input_grad[0]
-            if retry is None and color.dim() == 2:
-                gradients = _backward_shared(x, grad, color, mean, w, mapping, ctx.eps, wanted)
+            wanted = ctx.needs_input_grad[0]
+            if kernels is not None:
+                rest = (color, index, mean, w, retry, product, ctx.eps, wanted)
+                gradients = _backward_by_kernels(kernels, x, grad, *rest)
+            elif color.dim() == 2:
+                gradients = _backward_shared(x, grad, color, mean, w, product, ctx.eps, wanted)
             else:
-                gradients = _backward(x, grad, color, index, mean, w, retry, mapping, ctx.eps, wanted)
-            return (*gradients, None, None, None)
+                gradients = _backward_slots(x, grad, color, index, w, product, ctx.eps, wanted)
+            return (*gradients, None, None, None, None, None)
 
 
 # One coloring for all samples, without kernels: the batch is a matrix (d, m)
@@ -112,11 +136,9 @@ def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: Any, eps: float,
 
 def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor | None]:
     """W `(d, d)`, in few calls if the first attempt succeeds, and else retry `(1,)`."""
-    sigma = covariance * (1 - eps)
-    sigma.diagonal().add_(eps)
-    lower, failed = torch.linalg.cholesky_ex(sigma)
+    eye = torch.eye(len(covariance), dtype=covariance.dtype)
+    lower, failed = torch.linalg.cholesky_ex(torch.lerp(covariance, eye, eps))  # Eq. 7
     if not failed.item() and math.isfinite(lower.sum().item()):
-        eye = torch.eye(len(lower), dtype=lower.dtype)
         w = torch.linalg.solve_triangular(lower, eye, upper=False, left=False)
         return w.contiguous(), None
     whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
@@ -125,17 +147,27 @@ def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor | 
 
 def _features_and_moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean `(d,)`, centred features `(d, m)`, covariance `(d, d)`."""
-    positions = as_positions(x)
-    mean = positions.mean((0, 2), dtype=compute_dtype(x))
-    features = features_of(positions, mean)
+    features = _batch_to_features(x)
+    mean = features.mean(1)
+    features = features - mean.unsqueeze(1)
     scatter = torch.mm(features, features.mT)
     return mean, features, (scatter + scatter.mT).mul_(0.5 / (features.shape[1] - 1))
 
 
+def _batch_to_features(x: Tensor) -> Tensor:
+    """`(N, d, ...)` -> `(d, m)`, in the type of the statistics; may be a view."""
+    if not x.is_contiguous():
+        return features_of(as_positions(x), None, compute_dtype(x))
+    features = x.transpose(0, 1).reshape(x.shape[1], -1)
+    return features if x.dtype == torch.float32 else features.to(compute_dtype(x))
+
+
 def _features_to_batch(features: Tensor, x: Tensor) -> Tensor:
-    """`(d, m)` -> a tensor like `x`."""
-    out = torch.empty_like(x)
+    """`(d, m)` -> a tensor like `x`. Not a view, which what follows could not change in place."""
     n, d = x.shape[:2]
+    if x.is_contiguous() and x.dtype == features.dtype:
+        return features.view(d, n, *x.shape[2:]).transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    out = torch.empty_like(x)
     as_positions(out).copy_(features.view(d, n, -1).transpose(0, 1))
     return out
 
@@ -143,7 +175,7 @@ def _features_to_batch(features: Tensor, x: Tensor) -> Tensor:
 def _backward_shared(
     x: Tensor, grad: Tensor, color: Tensor, mean: Tensor, w: Tensor, mapping: Tensor, eps: float, wanted: bool
 ) -> tuple[Tensor | None, ...]:
-    features, z = features_of(as_positions(x), mean), features_of(as_positions(grad), None, mean.dtype)
+    features, z = _batch_to_features(x) - mean.unsqueeze(1), _batch_to_features(grad)
     m, transposed = features.shape[1], mapping.mT
     sums = z.sum(1)
     grad_color = torch.mm(torch.mm(z, features.mT), w.mT)
@@ -156,90 +188,105 @@ def _backward_shared(
 
 
 def _curvature(color: Tensor, grad_color: Tensor, w: Tensor) -> Tensor:
-    # Appendix B, as in `_factorisations`, with inner = Wbar W^T = C^T Cbar, summed over the slots
-    inner = torch.mm(color.mT, grad_color)
-    return torch.mm(torch.mm(w.mT, inner.tril() + inner.tril(-1).mT), w)
+    # Appendix B, as in `_factorisations`, with inner = Wbar W^T = C^T Cbar
+    return torch.mm(torch.mm(w.mT, _mirrored(torch.mm(color.mT, grad_color))), w)
 
 
-# Any number of colorings, with and without kernels
+def _mirrored(matrix: Tensor) -> Tensor:
+    """The symmetric matrix with this lower triangle."""
+    return matrix.tril() + matrix.tril(-1).mT
 
 
-def _forward(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
+# A coloring for each class or sample, without kernels: the batch is whitened first, so that few matrices are multiplied
+
+
+def _forward_slots(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool) -> Any:
+    mean, features, covariance = _features_and_moments(x)
+    w, retry = _factorise_on_cpu(covariance, eps)
+    whitened = torch.mm(w, features)
+    n, d = x.shape[:2]
+    samples = whitened.view(d, n, -1).transpose(0, 1)  # (N, d, L)
+    out = torch.empty_like(x)
+    target, operands = as_positions(out), (_rows(shift, index).unsqueeze(2), _rows(color, index), samples)
+    if out.dtype == w.dtype and out.is_contiguous():
+        torch.baddbmm(*operands, out=target)
+    else:
+        target.copy_(torch.baddbmm(*operands))
+    return out.relu_() if relu else out, mean, covariance, w, retry, whitened
+
+
+def _backward_slots(
+    x: Tensor, grad: Tensor, color: Tensor, index: Tensor | None, w: Tensor, whitened: Tensor, eps: float, wanted: bool
+) -> tuple[Tensor | None, ...]:
+    z = as_positions(grad).to(w.dtype)
+    n, d, _ = z.shape
+    samples = whitened.view(d, n, -1).transpose(0, 1)
+    grad_color, sums = torch.bmm(z, samples.mT), z.sum(2)
+    if index is not None:
+        slots = color.shape[0]
+        grad_color = grad_color.new_zeros(slots, d, d).index_add_(0, index, grad_color)
+        sums = sums.new_zeros(slots, d).index_add_(0, index, sums)
+    if not wanted:
+        return None, grad_color, sums
+    # With Y = W (X - mu) and Ybar = C^T Zbar:  inner = Wbar W^T = Ybar Y^T, and W^T is common to all terms of Xbar
+    grad_whitened = _batch_to_features(torch.bmm(_rows(color, index).mT, z))
+    inner, m = torch.mm(grad_whitened, whitened.mT), grad_whitened.shape[1]
+    grad_whitened = grad_whitened - grad_whitened.mean(1, keepdim=True)
+    grad_whitened.addmm_(_mirrored(inner), whitened, alpha=-(1 - eps) / (m - 1))
+    return _features_to_batch(torch.mm(w.mT, grad_whitened), x), grad_color, sums
+
+
+def _rows(table: Tensor, index: Tensor | None) -> Tensor:
+    return table if index is None else table.index_select(0, index)
+
+
+# Any number of colorings, by kernels
+
+
+def _forward_by_kernels(
+    kernels: ModuleType, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
+) -> Any:
     positions, out = as_positions(x), torch.empty_like(x)
-    n, d, size = positions.shape
-    kernels = kernels_for(x)
-    retry: Tensor | None
-    if kernels is None:
-        mean, _, covariance = _features_and_moments(x)
-        w, retry = _factorise_on_cpu(covariance, eps)
-    else:
-        means, scatter = kernels.moments(positions, 1)
-        mean, covariance = means[0], scatter[0] / (n * size - 1)
-        whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
-        w, retry = whitening.matrix[0], whitening.retry
-    mapping = color @ w
-    maps, shifts = mapping.view(-1, d, d), shift.view(-1, d)
-    if kernels is None:
-        centred, matrices = positions - mean.unsqueeze(1), _rows(maps, index).expand(n, d, d)
-        mapped = torch.baddbmm(_rows(shifts, index).unsqueeze(2), matrices, centred)
-        as_positions(out).copy_(mapped.relu_() if relu else mapped)
-    else:
-        kernels.apply_maps(as_positions(out), shifts, [(positions, maps, mean.unsqueeze(0))], index, relu)
+    d = positions.shape[1]
+    mean, covariance = kernels.mean_and_covariance(positions)
+    w, retry = _factorise_by_kernel(covariance, eps)
+    mapping = torch.mm(color.reshape(-1, d), w)
+    term = (positions, mapping.view(-1, d, d), mean.view(1, d))
+    kernels.apply_maps(as_positions(out), shift.reshape(-1, d), [term], index, relu)
     return out, mean, covariance, w, retry, mapping
 
 
-def _backward(
+def _factorise_by_kernel(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    fused = cholesky_for(covariance, RETRY_SHRINKAGE)
+    if fused is not None:
+        matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
+        return matrix, retry
+    whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
+    return whitening.matrix[0], whitening.retry
+
+
+def _backward_by_kernels(
+    kernels: ModuleType,
     x: Tensor,
     grad: Tensor,
     color: Tensor,
     index: Tensor | None,
     mean: Tensor,
     w: Tensor,
-    retry: Tensor | None,
+    retry: Tensor,
     mapping: Tensor,
     eps: float,
     wanted: bool,
 ) -> tuple[Tensor | None, ...]:
     positions, z = as_positions(x), as_positions(grad)
     n, d, size = positions.shape
-    colors, maps = color.view(-1, d), mapping.view(-1, d, d)
-    kernels = kernels_for(x, grad)
-    if kernels is None:
-        centred, z = positions - mean.unsqueeze(1), z.to(mean.dtype)
-        products, sums = torch.bmm(z, centred.mT), z.sum(2)
-        if index is not None:
-            products, sums = (
-                t.new_zeros(maps.shape[0], *t.shape[1:]).index_add_(0, index, t) for t in (products, sums)
-            )
-        elif maps.shape[0] == 1:
-            products, sums = products.sum(0, keepdim=True), sums.sum(0, keepdim=True)
-    else:
-        products, sums = kernels.cross(z, positions, mean, maps.shape[0], index)
-    grad_color = torch.mm(products.view(-1, d), w.mT)
-    if not wanted:
-        return None, grad_color.view(color.shape), sums.view(color.shape[:-1])
-    curvature = _shrink_back(_curvature(colors, grad_color, w), retry, -(1 - eps) / (n * size - 1))
-    offset = torch.mv(maps.reshape(-1, d).mT, sums.flatten()).mul_(-1 / (n * size))
-    grad_x = torch.empty_like(x)
-    if kernels is None:
-        mapped = torch.baddbmm(offset.view(1, d, 1), _rows(maps, index).expand(n, d, d).mT, z)
-        as_positions(grad_x).copy_(mapped.baddbmm_(curvature.expand(n, d, d), centred))
-    else:
-        terms = [(z, maps.mT, None), (positions, curvature.unsqueeze(0), mean.unsqueeze(0))]
-        kernels.apply_maps(as_positions(grad_x), offset.unsqueeze(0), terms, index)
+    maps, transposed = mapping.view(-1, d, d), w.mT
+    products, sums = kernels.cross(z, positions, mean, maps.shape[0], index)
+    grad_color = torch.mm(products.view(-1, d), transposed)
+    grad_x = None
+    if wanted:
+        inner = kernels.mirror(torch.mm(color.reshape(-1, d).mT, grad_color))  # as in `_curvature`
+        curvature, grad_x = torch.mm(torch.mm(transposed, inner), w), torch.empty_like(x)
+        factor = -(1 - eps) / (n * size - 1)
+        kernels.map_back(as_positions(grad_x), z, maps, sums, index, positions, mean, curvature, retry, factor)
     return grad_x, grad_color.view(color.shape), sums.view(color.shape[:-1])
-
-
-def _shrink_back(matrix: Tensor, retry: Tensor | None, factor: float) -> Tensor:
-    """`_factorisations._shrink_linear` times a factor for one matrix, in place and in fewer calls."""
-    if retry is None:
-        return matrix.mul_(factor)
-    diagonal = matrix.diagonal()
-    level = diagonal.mean() * retry * factor
-    matrix.mul_((1 - retry) * factor)
-    diagonal.add_(level)
-    return matrix
-
-
-def _rows(table: Tensor, index: Tensor | None) -> Tensor:
-    return table if index is None else table.index_select(0, index)

@@ -228,16 +228,21 @@ def _pull_back_decomposition(covariance: Tensor, w: Whitening, grad: Tensor, eps
 # Newton: W ~ Sigma^-1/2 by the coupled iteration
 
 
-def _newton_iterates(sigma: Tensor, iterations: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """`(Y, Z, T)` before each step: Y -> sqrt(N), Z -> 1/sqrt(N) with N = sigma / trace; T the step's factor."""
+def _newton_steps(sigma: Tensor, iterations: int) -> tuple[list[tuple[Tensor, Tensor, Tensor]], Tensor]:
+    """`(Y, Z, T)` of each step, and the last Z: Z -> 1/sqrt(N) and Y = N Z, with N = sigma / trace, from Z = I.
+
+    All are polynomials in N, so that they are symmetric and commute.
+    """
     eye = torch.eye(sigma.shape[-1], dtype=sigma.dtype, device=sigma.device).expand_as(sigma)
-    y, z = sigma / _trace(sigma), eye
-    steps = []
-    for _ in range(iterations):
-        t = (3 * eye - z @ y) / 2
+    y = sigma / _trace(sigma)
+    z = t = torch.sub(1.5 * eye, y, alpha=0.5)  # the first step
+    steps = [(y, eye, t)]
+    for _ in range(iterations - 1):
+        y = y @ t
+        t = torch.baddbmm(eye, z, y, beta=1.5, alpha=-0.5)
         steps.append((y, z, t))
-        y, z = y @ t, t @ z
-    return [*steps, (y, z, eye)]
+        z = t @ z
+    return steps, z
 
 
 def _trace(matrix: Tensor) -> Tensor:
@@ -251,18 +256,20 @@ def _factorise_newton(covariance: Tensor, eps: float, iterations: int) -> Whiten
     else:
         retry = torch.where(_mean_variance(covariance).flatten() > 0, retry, 1)
         sigma = shrink(covariance, eps, retry)
-    inverse_root = _newton_iterates(sigma, iterations)[-1][1]
+    _, inverse_root = _newton_steps(sigma, iterations)
     return Whitening(inverse_root / _trace(sigma).sqrt(), retry, _empty(sigma), _empty(sigma))
 
 
 def _pull_back_newton(covariance: Tensor, w: Whitening, grad: Tensor, eps: float, iterations: int) -> Tensor:
     sigma = shrink(symmetric(covariance), eps, w.retry)
     trace = _trace(sigma)
-    *steps, (_, inverse_root, eye) = _newton_iterates(sigma, iterations)
+    ((first, eye, t), *steps), inverse_root = _newton_steps(sigma, iterations)
     grad_z, grad_y = grad / trace.sqrt(), torch.zeros_like(grad)
-    for y, z, t in reversed(steps):
-        grad_t = y.mT @ grad_y + grad_z @ z.mT
-        grad_y, grad_z = grad_y @ t.mT - z.mT @ grad_t / 2, t.mT @ grad_z - grad_t @ y.mT / 2
+    for y, z, factor in reversed(steps):
+        grad_t = torch.baddbmm(y @ grad_y, grad_z, z)
+        grad_y = torch.baddbmm(grad_y @ factor, z, grad_t, alpha=-0.5)
+        grad_z = torch.baddbmm(factor @ grad_z, grad_t, y, alpha=-0.5)
+    grad_y = grad_y @ t - torch.baddbmm(grad_z, first, grad_y) / 2  # the first step, from the identity
     grad_trace = -(grad_y * sigma).sum((-2, -1)) / trace.flatten() ** 2
     grad_trace = grad_trace - (grad * inverse_root).sum((-2, -1)) / (2 * trace.flatten() ** 1.5)
     return _shrink_linear(symmetric(grad_y / trace + grad_trace[:, None, None] * eye), eps, w.retry)

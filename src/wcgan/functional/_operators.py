@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+_NOTHING = nullcontext()
+
 # Registration
 
 _GRADIENTS: dict[str, type[torch.autograd.Function]] = {}
@@ -70,13 +72,15 @@ def is_eager(args: tuple[Any, ...]) -> bool:
     """Whether a call runs here and now: on plain tensors, not compiled, traced, transformed or watched by a mode."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return False
-    return not transformed() and all(map(_is_plain, args))
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) in (Tensor, Parameter):
-        return not (value.is_meta or torch._C._functorch.is_legacy_batchedtensor(value))  # of is_grads_batched=True
-    return not isinstance(value, Tensor)
+    if transformed():
+        return False
+    for value in args:
+        if type(value) is Tensor or type(value) is Parameter:
+            if value.is_meta or torch._C._functorch.is_legacy_batchedtensor(value):  # of is_grads_batched=True
+                return False
+        elif isinstance(value, Tensor):
+            return False
+    return True
 
 
 def _requires_grad(value: Any) -> bool:
@@ -100,7 +104,7 @@ def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Turns off an enclosing autocast, which would compute statistics and products in half precision."""
-    return torch.autocast(device.type, enabled=False) if is_autocast(device) else nullcontext()
+    return torch.autocast(device.type, enabled=False) if is_autocast(device) else _NOTHING
 
 
 def is_autocast(device: torch.device) -> bool:
@@ -165,6 +169,12 @@ def kernels_for(*batches: Tensor) -> ModuleType | None:
         return None
     kernels = _import_kernels()
     return kernels if kernels is not None and kernels.supports(first) else None
+
+
+def label_kernels_for(labels: Tensor) -> ModuleType | None:
+    """The kernels, if they check these labels `(N,)`: in eager code only."""
+    there = _state["kernels"] and labels.is_cuda and labels.numel() and is_eager((labels,))
+    return _import_kernels() if there else None
 
 
 def cholesky_for(covariance: Tensor, levels: tuple[float, ...]) -> ModuleType | None:

@@ -181,21 +181,17 @@ def is_small_or_on_gpu(x: Tensor) -> bool:
     return x.numel() <= LARGEST_ON_CPU if x.device.type == "cpu" else kernels_for(x) is not None
 
 
-def map_eagerly(
-    x: Tensor, color: Tensor | None, shift: Tensor | None, w: Tensor, mean: Tensor, relu: bool
-) -> Tensor | None:
+def map_eagerly(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor | None:
     """`color w (x - mean) + shift` with constants `w (1, d, d)` and `mean (d,)`, or None: ask `affine`.
 
-    Only with a coloring `(d, d)` and a shift `(d,)` that all samples share; on a CPU, for tensors of one type.
+    The others are a batch, not empty, and a coloring `(d, d)` and a shift `(d,)`, for which `is_eager` is True.
     """
-    if color is None or shift is None or not is_eager((x, color, shift, w, mean)):
+    if w.shape[0] != 1 or w.requires_grad or mean.requires_grad or not is_flat(x) or not is_eager((w,)):
         return None
-    if color.dim() != 2 or shift.dim() != 1 or w.shape[0] != 1:
+    dtype = w.dtype
+    if not (color.dtype == shift.dtype == mean.dtype == dtype == compute_dtype(x)) or not is_small_or_on_gpu(x):
         return None
-    if w.requires_grad or mean.requires_grad or not x.numel() or not is_flat(x):
-        return None
-    alike = color.dtype == shift.dtype == w.dtype == mean.dtype == compute_dtype(x)
-    if not alike or not is_small_or_on_gpu(x) or (x.device.type == "cpu" and x.dtype != w.dtype):
+    if x.dtype != dtype and x.device.type == "cpu":
         return None
     if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
         out: Tensor = _Map.apply(x, color, shift, w[0], mean, relu)

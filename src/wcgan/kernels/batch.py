@@ -18,7 +18,7 @@ import torch
 import triton
 from torch import Tensor
 
-from wcgan.kernels import capability, programs
+from wcgan.kernels import Launcher, capability, programs
 
 Result = TypeVar("Result")
 
@@ -28,6 +28,7 @@ OPTIONS = {
     "cross": {"D": 128, "P": 64, "num_warps": 4, "num_stages": 4},
     "map": {"P": 128, "N": 128, "K": 64, "num_warps": 4, "num_stages": 3},
 }
+remember = functools.lru_cache(maxsize=1024)  # launchers by shapes and strides, of which a network has few
 
 
 def _on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -35,6 +36,8 @@ def _on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(function)
     def call(batch: Tensor, *args: Any, **kwargs: Any) -> Result:
+        if not batch.is_cuda or batch.get_device() == torch.cuda.current_device():
+            return function(batch, *args, **kwargs)
         with torch.cuda.device_of(batch):
             return function(batch, *args, **kwargs)
 
@@ -47,22 +50,49 @@ def supports(x: Tensor) -> bool:
     return known and x.shape[1] <= 1024 and capability(x.device) >= (8, 0)
 
 
+# Sums over a batch
+
+
 @_on_its_device
 def moments(x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
     """Means `(parts, d)` and scatters `(parts, d, d)` of equal consecutive parts of a batch `(N, d, L)`."""
+    d = x.shape[1]
+    mean, scatter = _empty(x, parts, d), _empty(x, parts, d, d)
+    _fill_moments(x, mean, scatter, parts, 1)
+    return mean, scatter
+
+
+@_on_its_device
+def mean_and_covariance(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean `(d,)` and unbiased covariance `(d, d)` of a batch `(N, d, L)`."""
+    n, d, length = x.shape
+    mean, covariance = _empty(x, d), _empty(x, d, d)
+    _fill_moments(x, mean, covariance, 1, n * length - 1)
+    return mean, covariance
+
+
+def _fill_moments(x: Tensor, mean: Tensor, scatter: Tensor, parts: int, divisor: int) -> None:
+    """Means, and scatters divided by `divisor`."""
     n, d, length = x.shape
     count = n // parts * length
-    centred = x.dtype != torch.bfloat16
-    centre = x.new_empty(parts, d, dtype=torch.float32)
-    if centred:
-        grid = (triton.cdiv(d, 64), parts)
-        programs.centre_kernel[grid](x, centre, count, length, d, *x.stride(), R=CENTRE_ROWS, BLOCK=64, num_warps=4)
-    products, sums = _cross(x, x, centre if centred else None, parts, count, None, None, symmetric=True)
-    mean, scatter = torch.empty_like(centre), centre.new_empty(parts, d, d)
-    programs.moments_kernel[d, triton.cdiv(d, SUMS["B"]), parts](
-        products, sums, centre, mean, scatter, count, d, len(products), parts, CENTRED=centred, **SUMS
-    )
-    return mean, scatter
+    centre = _empty(x, parts, d) if x.dtype != torch.bfloat16 else None
+    if centre is not None:
+        _centre_launcher(parts, count, length, d, x.stride())(x, centre)
+    products, sums = _cross(x, x, centre, parts, count, None, None, symmetric=True)
+    launch = _moments_launcher(d, parts, count, products.shape[0], centre is not None, divisor)
+    launch(products, sums, centre, mean, scatter)
+
+
+@remember
+def _centre_launcher(parts: int, count: int, length: int, d: int, strides: tuple[int, ...]) -> Launcher:
+    constants = {"R": CENTRE_ROWS, "BLOCK": 64, "num_warps": 4}
+    return Launcher(programs.centre_kernel, (triton.cdiv(d, 64), parts), (count, length, d, *strides), constants)
+
+
+@remember
+def _moments_launcher(d: int, parts: int, count: int, splits: int, centred: bool, divisor: int) -> Launcher:
+    grid = (d, triton.cdiv(d, SUMS["B"]), parts)
+    return Launcher(programs.moments_kernel, grid, (count, d, splits, parts, divisor), {"CENTRED": centred, **SUMS})
 
 
 @_on_its_device
@@ -78,12 +108,16 @@ def cross(z: Tensor, x: Tensor, mean: Tensor | None, slots: int, index: Tensor |
             bounds = torch.searchsorted(ordered, torch.arange(slots + 1, device=x.device))
     centred = mean is not None and x.dtype != torch.bfloat16
     products, sums = _cross(z, x, mean if centred else None, slots, n * length, order, bounds, symmetric=False)
-    out, out_sums = products.new_empty(slots, d, d), products.new_empty(slots, d)
-    shifted = mean is not None and not centred
-    programs.products_kernel[d, triton.cdiv(d, SUMS["B"]), slots](
-        products, sums, mean, out, out_sums, d, len(products), slots, SHIFTED=shifted, **SUMS
-    )
+    out, out_sums = _empty(x, slots, d, d), _empty(x, slots, d)
+    launch = _products_launcher(d, slots, products.shape[0], mean is not None and not centred)
+    launch(products, sums, mean, out, out_sums)
     return out, out_sums
+
+
+@remember
+def _products_launcher(d: int, slots: int, splits: int, shifted: bool) -> Launcher:
+    grid = (d, triton.cdiv(d, SUMS["B"]), slots)
+    return Launcher(programs.products_kernel, grid, (d, splits, slots), {"SHIFTED": shifted, **SUMS})
 
 
 def _cross(
@@ -97,22 +131,38 @@ def _cross(
     symmetric: bool,
 ) -> tuple[Tensor, Tensor]:
     """Partial sums `(splits, slots, d, d)` and `(splits, slots, d)`."""
-    d, length = x.shape[1:]
-    options = cross_options(d, x.element_size())
+    d = x.shape[1]
+    flags = (symmetric, centre is not None, order is not None, order is None and _flat(z) and _flat(x))
+    fixed = (count, slots, _programs(x), x.element_size(), _precision(x))
+    launch, splits = _cross_launcher(d, x.shape[2], z.stride(), x.stride(), flags, *fixed)
+    products, sums = _empty(x, splits, slots, d, d), _empty(x, splits, slots, d)
+    launch(z, x, centre, products, sums, order, bounds)
+    return products, sums
+
+
+@remember
+def _cross_launcher(
+    d: int,
+    length: int,
+    z_strides: tuple[int, ...],
+    x_strides: tuple[int, ...],
+    flags: tuple[bool, ...],
+    count: int,
+    slots: int,
+    workers: int,
+    element_size: int,
+    precision: str,
+) -> tuple[Launcher, int]:
+    """The launcher for these shapes, and the number of splits."""
+    symmetric, centred, grouped, flat = flags
+    options = cross_options(d, element_size)
     side = triton.cdiv(d, options["D"])
     tiles = side * (side + 1) // 2 if symmetric else side * side
-    expected = count // slots if order is not None else count  # rows of a slot
-    splits = max(1, min(_programs(x) // (tiles * slots), expected // (2 * options["P"])))
-    products = x.new_empty(splits, slots, d, d, dtype=torch.float32)
-    sums = x.new_empty(splits, slots, d, dtype=torch.float32)
-    # fmt: off
-    programs.cross_kernel[tiles, splits, slots](
-        z, x, centre, products, sums, order, bounds, count, length, d, *z.stride(), *x.stride(), splits,
-        SYMMETRIC=symmetric, CENTRED=centre is not None, GROUPED=order is not None,
-        FLAT=order is None and _flat(z) and _flat(x), PRECISION=_precision(x), **options,
-    )
-    # fmt: on
-    return products, sums
+    expected = count // slots if grouped else count  # rows of a slot
+    splits = max(1, min(workers // (tiles * slots), expected // (2 * options["P"])))
+    numbers = (count, length, d, *z_strides, *x_strides, splits)
+    constants = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": flat, "PRECISION": precision}
+    return Launcher(programs.cross_kernel, (tiles, splits, slots), numbers, constants | options), splits
 
 
 def cross_options(d: int, element_size: int) -> dict[str, int]:
@@ -123,7 +173,10 @@ def cross_options(d: int, element_size: int) -> dict[str, int]:
     return options | {"P": 32} if element_size == 4 else options
 
 
+# Maps
+
 Term = tuple[Tensor, Tensor, Tensor | None]
+Folded = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # x, M, the mean to subtract before, M mean after
 
 
 @_on_its_device
@@ -138,25 +191,86 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
         index: `(N,)`, the slot of each sample; None if K equal consecutive parts of the batch have one slot each.
         relu: whether to apply a ReLU to the result.
     """
-    n, d, length = out.shape
     parts = max([mean.shape[0] for _, _, mean in terms if mean is not None], default=1)
     folded = [(x, *_fold(matrix, mean, out.dtype)) for x, matrix, mean in terms]
-    (x1, m1, mean1, pulls1), (x2, m2, mean2, pulls2) = folded[0], folded[-1]
-    slots = max(offset.shape[0], m1.shape[0], m2.shape[0])
-    flat = all(_flat(t) for t in (out, x1, x2))
-    slotted = slots > 1 or parts > 1
-    options = map_options(d, length if slotted else None, out.element_size())
+    _map(out, offset.contiguous(), folded, index, parts, relu)
+
+
+@_on_its_device
+def map_back(
+    out: Tensor,
+    z: Tensor,
+    maps: Tensor,
+    sums: Tensor,
+    index: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    curvature: Tensor,
+    retry: Tensor,
+    factor: float,
+) -> None:
+    """The last pass of the gradient: `M_k^T z + factor S (x - mean)`, less the mean of the first term.
+
+    Args:
+        out: `(N, d, L)`, overwritten.
+        z: the gradient of the output, like `out`.
+        maps: the maps M, `(K, d, d)`.
+        sums: sums of z of each slot, `(K, d)`.
+        index: `(N,)`, the slot of each sample; None if K is 1 or N.
+        x: the batch, like `out`.
+        mean: `(d,)`.
+        curvature: `(d, d)`. S is its image under the shrinkage of the retries.
+        retry: `(1,)`, that shrinkage.
+        factor: of S.
+    """
+    n, _, length = out.shape
+    transposed, after = maps.mT, out.dtype == torch.bfloat16
+    rounded, pulls = _round(curvature.unsqueeze(0), mean if after else None, out.dtype, 1.0, retry, factor)
+    second = (x, rounded, None if after else mean, pulls)
+    if maps.shape[0] == 1:
+        matrix, pulls = _round(transposed, sums, out.dtype, 1 / (n * length))
+        _map(out, None, [(z, matrix, None, pulls), second], index, 1, False)
+    else:
+        offset = torch.mv(maps.view(-1, maps.shape[2]).mT, sums.flatten()).mul_(-1 / (n * length))
+        matrix, _ = _round(transposed, None, out.dtype)
+        _map(out, offset.unsqueeze(0), [(z, matrix, None, None), second], index, 1, False)
+
+
+def _map(out: Tensor, offset: Tensor | None, terms: list[Folded], index: Tensor | None, parts: int, relu: bool) -> None:
+    (x1, m1, mean1, pulls1), (x2, m2, mean2, pulls2) = terms[0], terms[-1]
+    offset_slots = 1 if offset is None else offset.shape[0]
+    after = (pulls1 is not None, pulls2 is not None)
+    flags = (offset is not None, relu, mean1 is not None, mean2 is not None, *after, index is not None)
+    slots = (offset_slots, m1.shape[0], m2.shape[0])
+    fixed = (slots, parts, len(terms), flags, out.element_size(), _precision(out))
+    launch = _map_launcher(out.shape, out.stride(), x1.stride(), x2.stride(), *fixed)
+    launch(out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index)
+
+
+@remember
+def _map_launcher(
+    shape: tuple[int, int, int],
+    out_strides: tuple[int, ...],
+    strides1: tuple[int, ...],
+    strides2: tuple[int, ...],
+    slots: tuple[int, int, int],
+    parts: int,
+    terms: int,
+    flags: tuple[bool, ...],
+    element_size: int,
+    precision: str,
+) -> Launcher:
+    n, d, length = shape
+    slotted = max(slots) > 1 or parts > 1
+    options = map_options(d, length if slotted else None, element_size)
     rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(n * length, options["P"])
-    # fmt: off
-    programs.map_kernel[rows, triton.cdiv(d, options["N"])](
-        out, offset.contiguous(), x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index,
-        n * length, length, n // parts, n // slots, d, *out.stride(), *x1.stride(), *x2.stride(),
-        offset.shape[0], m1.shape[0], m2.shape[0],
-        TERMS=len(terms), RELU=relu, CENTRED1=mean1 is not None, CENTRED2=mean2 is not None,
-        PULLED1=pulls1 is not None, PULLED2=pulls2 is not None, SLOTTED=slotted, INDEXED=index is not None,
-        FLAT=flat and not slotted, PRECISION=_precision(out), **options,
-    )
-    # fmt: on
+    flat = all(n == 1 or strides[0] == length * strides[2] for strides in (out_strides, strides1, strides2))
+    names = ("OFFSET", "RELU", "CENTRED1", "CENTRED2", "PULLED1", "PULLED2", "INDEXED")
+    constants = dict(zip(names, flags, strict=True)) | {"TERMS": terms, "SLOTTED": slotted, "PRECISION": precision}
+    sizes = (n * length, length, n // parts, n // max(slots), d)
+    numbers = (*sizes, *out_strides, *strides1, *strides2, *slots)
+    grid = (rows, triton.cdiv(d, options["N"]))
+    return Launcher(programs.map_kernel, grid, numbers, constants | {"FLAT": flat and not slotted} | options)
 
 
 def map_options(d: int, length: int | None, element_size: int) -> dict[str, int]:
@@ -175,17 +289,119 @@ def map_options(d: int, length: int | None, element_size: int) -> dict[str, int]
 
 def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after."""
-    slots, d, _ = matrix.shape
     after = mean is not None and dtype == torch.bfloat16
-    rounded = matrix.new_empty(slots, d, d, dtype=dtype)
-    pulls = matrix.new_empty(slots, d) if after else None
-    # fmt: off
-    programs.fold_kernel[triton.cdiv(d, 16), slots](
-        matrix, mean, rounded, pulls, d, *matrix.stride(), slots // (1 if mean is None else mean.shape[0]),
-        SHIFTED=after, D=16, K=min(128, triton.next_power_of_2(d)), num_warps=4
-    )
-    # fmt: on
+    if not after and matrix.dtype == dtype and matrix.is_contiguous():
+        return matrix, mean, None
+    rounded, pulls = _round(matrix, mean if after else None, dtype)
     return rounded, None if after else mean, pulls
+
+
+def _round(
+    matrix: Tensor,
+    mean: Tensor | None,
+    dtype: torch.dtype,
+    share: float = 1.0,
+    retry: Tensor | None = None,
+    factor: float = 1.0,
+) -> tuple[Tensor, Tensor | None]:
+    """`factor` times the matrices `(K, d, d)`, shrunk by `retry`, in the batch's type, and their products with a mean.
+
+    That mean is `share` times the given one, `(parts, d)`.
+    """
+    slots, d, _ = matrix.shape
+    rounded = matrix.new_empty(slots, d, d, dtype=dtype)
+    pulls = None if mean is None else _empty(matrix, slots, d)
+    per_part = 1 if mean is None else slots // (mean.numel() // d)
+    launch = _fold_launcher(slots, d, matrix.stride(), per_part, share, factor, mean is not None, retry is not None)
+    launch(matrix, mean, retry, rounded, pulls)
+    return rounded, pulls
+
+
+@remember
+def _fold_launcher(
+    slots: int,
+    d: int,
+    strides: tuple[int, ...],
+    per_part: int,
+    share: float,
+    factor: float,
+    shifted: bool,
+    retried: bool,
+) -> Launcher:
+    k = min(128, triton.next_power_of_2(d))
+    constants = {"SHIFTED": shifted, "RETRIED": retried, "D": 16, "K": k, "num_warps": 4}
+    numbers = (d, *strides, per_part, float(share), float(factor))
+    return Launcher(programs.fold_kernel, (triton.cdiv(d, 16), slots), numbers, constants)
+
+
+# Matrices and counters
+
+
+@_on_its_device
+def mirror(matrix: Tensor) -> Tensor:
+    """The symmetric matrix `(d, d)` with this lower triangle."""
+    out = torch.empty_like(matrix, memory_format=torch.contiguous_format)
+    _mirror_launcher(matrix.shape[0], matrix.stride())(matrix, out)
+    return out
+
+
+@remember
+def _mirror_launcher(d: int, strides: tuple[int, ...]) -> Launcher:
+    return Launcher(programs.mirror_kernel, (d, triton.cdiv(d, 256)), (d, *strides), {"B": 256, "num_warps": 2})
+
+
+@_on_its_device
+def update(
+    mean: Tensor,
+    second: Tensor,
+    retry: Tensor,
+    poison: Tensor | None,
+    running: tuple[Tensor, Tensor, Tensor] | None,
+    counters: tuple[Tensor, Tensor],
+    step: float,
+) -> None:
+    """Eq. 8 with its counters, in place: a batch that is not finite, or is poisoned, is only counted.
+
+    Args:
+        mean: `(d,)`, like all tensors contiguous, and like all but the numbers of batches float32.
+        second: the covariance, d x d numbers, or the variances, d numbers.
+        retry: `(1,)`, counted where it is not 0.
+        poison: a scalar, NaN if a label was out of range.
+        running: the running mean, its covariance or variances, and the number of batches in them; None for none.
+        counters: numbers of batches that were retried, and that were not finite.
+        step: the momentum.
+    """
+    flags = (second.numel() > mean.shape[0], poison is not None, running is not None)
+    launch = _update_launcher(mean.shape[0], float(step), *flags)
+    launch(mean, second, retry, poison, *(running or (None, None, None)), *counters)
+    for tensor in (*(running or ()), *counters):  # as PyTorch's own operators do in place
+        torch.autograd.graph.increment_version(tensor)
+
+
+@remember
+def _update_launcher(d: int, step: float, full: bool, poisoned: bool, tracked: bool) -> Launcher:
+    constants = {"FULL": full, "POISONED": poisoned, "TRACKED": tracked, "D": triton.next_power_of_2(d)}
+    return Launcher(programs.update_kernel, (d if full else 1,), (d, step), constants | {"num_warps": 4})
+
+
+@_on_its_device
+def check_labels(labels: Tensor, classes: int, found: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices within range `(N,)`, int64, and a scalar: NaN if a label was out of range, else 0.
+
+    If `found` is zeros, `(2,)` int64, it gets the number of labels out of range, and one of them.
+    """
+    index, poison = torch.empty(labels.shape, dtype=torch.int64, device=labels.device), _empty(labels)
+    _labels_launcher(labels.shape[0], classes)(labels.contiguous(), index, poison, found)
+    return index, poison
+
+
+@remember
+def _labels_launcher(n: int, classes: int) -> Launcher:
+    return Launcher(programs.labels_kernel, (1,), (n, classes), {"B": 1024, "num_warps": 4})
+
+
+def _empty(like: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device=like.device)
 
 
 def _flat(x: Tensor) -> bool:

@@ -8,6 +8,7 @@ import functools
 import sysconfig
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,19 @@ def supports(covariance: Tensor, levels: tuple[float, ...]) -> bool:
 
 
 def factorise(covariance: Tensor, eps: float, levels: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """Whitening matrices `(g, p, p)` of the symmetric parts of covariances, and the shrinkage of retries `(g,)`.
+    """Whitening matrices of the symmetric parts of covariances, and the shrinkage of retries `(g,)`.
 
     Args:
-        covariance: `(g, p, p)`, float32.
+        covariance: `(g, p, p)`, or `(p, p)` for one matrix, float32.
         eps: the shrinkage.
         levels: four shrinkages towards (trace / p) I, tried in order until one is enough.
     """
     covariance = covariance.contiguous()
-    matrix, retry = torch.empty_like(covariance), covariance.new_empty(covariance.shape[0])
+    matrices = covariance.shape[0] if covariance.dim() == 3 else 1
+    matrix, retry = torch.empty_like(covariance), covariance.new_empty(matrices)
     launch = _launcher(covariance, levels)
     assert launch is not None
-    launch(covariance, matrix, retry, covariance.shape[-1], float(eps), matrices=covariance.shape[0])
+    launch(covariance, matrix, retry, covariance.shape[-1], float(eps), matrices=matrices)
     return matrix, retry
 
 
@@ -102,9 +104,9 @@ def _source_to_launcher(source: str, name: str, device: int, shared_memory: int)
 
     def launch(grid: int, block: int, *arguments: Tensor | int | float) -> None:
         values = [_c_value(argument) for argument in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        with torch.cuda.device(device):
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(device))
+        with nullcontext() if torch.cuda.current_device() == device else torch.cuda.device(device):
             result = driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared_memory, stream, pointers, None)
         _check(driver, result)
 

@@ -97,10 +97,13 @@ def _sum_splits(parts, size, place, step, splits, at, inside, B: tl.constexpr, S
 
 @triton.jit
 def moments_kernel(
-    products, sums, centre, mean, scatter, count, d, splits, parts,
+    products, sums, centre, mean, scatter, count, d, splits, parts, divisor,
     CENTRED: tl.constexpr, B: tl.constexpr, S: tl.constexpr,
 ):
-    """Partial sums -> a row of the scatter about the mean, up to the diagonal, and the column that mirrors it."""
+    """Partial sums -> a row of the scatter about the mean, up to the diagonal, and the column that mirrors it.
+
+    The scatter is divided by `divisor`: 1, or the number of rows less 1 for a covariance.
+    """
     row, part = tl.program_id(0), tl.program_id(2)
     columns = tl.program_id(1) * B + tl.arange(0, B)
     inside = columns <= row
@@ -112,7 +115,7 @@ def moments_kernel(
             sum_row = tl.sum(
                 _sum_splits(sums, d, part, parts, splits, row + tl.arange(0, 1), row + tl.arange(0, 1) < d, 1, S)
             )
-        total -= sum_columns * (sum_row / count)
+        total = (total - sum_columns * (sum_row / count)) / divisor
         base = scatter + part.to(tl.int64) * d * d
         tl.store(base + row * d + columns, total, mask=inside)
         tl.store(base + columns * d + row, total, mask=inside)
@@ -141,25 +144,100 @@ def products_kernel(
 
 @triton.jit
 def fold_kernel(
-    matrix, mean, rounded, pulls, d, sk, si, sj, slots_per_part,
-    SHIFTED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
+    matrix, mean, retry, rounded, pulls, d, sk, si, sj, slots_per_part, share, factor,
+    SHIFTED: tl.constexpr, RETRIED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
 ):
-    """Maps rounded to the batch's type, and their products with the mean."""
+    """`factor` times the maps, in the batch's type, and their products with `share` times the mean.
+
+    If RETRIED, the maps are first shrunk by `retry` towards (trace / d) I.
+    """
     slot = tl.program_id(1)
     rows = tl.program_id(0) * D + tl.arange(0, D)
     source, target = matrix + slot.to(tl.int64) * sk, rounded + slot.to(tl.int64) * d * d
+    kept, level = factor, 0.0
+    if RETRIED:
+        trace = tl.zeros((K,), tl.float32)
+        for start in range(0, d, K):
+            at = start + tl.arange(0, K)
+            trace += tl.load(source + at * (si + sj), mask=at < d, other=0)
+        shrinkage = tl.load(retry)
+        level = factor * shrinkage * (tl.sum(trace) / d)
+        kept = factor * (1.0 - shrinkage)
     pull = tl.zeros((D,), tl.float32)
     for start in range(0, d, K):
         columns = start + tl.arange(0, K)
         inside = (rows < d)[:, None] & (columns < d)[None, :]
-        m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0)
+        m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0) * kept
+        if RETRIED:
+            m += tl.where(rows[:, None] == columns[None, :], level, 0.0)
         m = m.to(rounded.dtype.element_ty)
         tl.store(target + rows[:, None] * d + columns[None, :], m, mask=inside)
         if SHIFTED:
-            centre = tl.load(mean + slot // slots_per_part * d + columns, mask=columns < d, other=0)
+            centre = tl.load(mean + slot // slots_per_part * d + columns, mask=columns < d, other=0) * share
             pull += tl.sum(m.to(tl.float32) * centre[None, :], 1)
     if SHIFTED:
         tl.store(pulls + slot * d + rows, pull, mask=rows < d)
+
+
+@triton.jit
+def mirror_kernel(matrix, out, d, si, sj, B: tl.constexpr):
+    """A row of the symmetric matrix with a given lower triangle."""
+    row = tl.program_id(0)
+    columns = tl.program_id(1) * B + tl.arange(0, B)
+    inside = columns < d
+    low, high = tl.minimum(row, columns), tl.maximum(row, columns)
+    tl.store(out + row * d + columns, tl.load(matrix + high * si + low * sj, mask=inside, other=0), mask=inside)
+
+
+@triton.jit
+def update_kernel(
+    mean, second, retry, poison, running_mean, running_second, tracked, retried, nonfinite, d, step,
+    FULL: tl.constexpr, POISONED: tl.constexpr, TRACKED: tl.constexpr, D: tl.constexpr,
+):
+    """Eq. 8: a row of the running covariance, or all variances; the first program also updates mean and counters."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, D)
+    inside = columns < d
+    # Variances show everything: where a mean or a covariance is not finite, neither is the variance.
+    variances = tl.load(second + columns * (d + 1 if FULL else 1), mask=inside, other=0.0)
+    bad = tl.sum(tl.where(tl.abs(variances) < float("inf"), 0, 1))
+    if POISONED:
+        bad += tl.where(tl.abs(tl.load(poison)) < float("inf"), 0, 1)
+    good = bad == 0
+    kept = tl.where(good, columns, d) < d  # the columns to update
+    if TRACKED:
+        place = row * d + columns
+        _lerp(running_second + place, tl.load(second + place, mask=inside, other=0.0), step, kept)
+    if row == 0:
+        if TRACKED:
+            _lerp(running_mean + columns, tl.load(mean + columns, mask=inside, other=0.0), step, kept)
+            tl.store(tracked, tl.load(tracked) + tl.where(good, 1, 0))
+        tl.store(nonfinite, tl.load(nonfinite) + tl.where(good, 0, 1))
+        tl.store(retried, tl.load(retried) + tl.where(good, tl.where(tl.load(retry) > 0, 1, 0), 0))
+
+
+@triton.jit
+def labels_kernel(labels, index, poison, found, n, classes, B: tl.constexpr):
+    """Labels clamped into range; poison, NaN if one was not; and into an empty report, how many and one of them."""
+    number, low, high = 0, tl.full((), 0, tl.int64), tl.full((), 0, tl.int64)
+    for start in range(0, n, B):
+        at = start + tl.arange(0, B)
+        values = tl.load(labels + at, mask=at < n, other=0).to(tl.int64)
+        number += tl.sum(tl.where((values < 0) | (values >= classes), 1, 0))
+        low, high = tl.minimum(low, tl.min(values)), tl.maximum(high, tl.max(values))
+        tl.store(index + at, tl.minimum(tl.maximum(values, 0), classes - 1), mask=at < n)
+    tl.store(poison, tl.where(number > 0, float("nan"), 0.0))
+    earlier, one = tl.load(found), tl.load(found + 1)
+    tl.store(found, tl.where(earlier > 0, earlier, number))
+    tl.store(found + 1, tl.where((earlier > 0) | (number == 0), one, tl.where(low < 0, low, high)))
+
+
+@triton.jit
+def _lerp(at, end, step, mask):
+    """`torch.lerp` in place."""
+    start = tl.load(at, mask=mask, other=0.0)
+    moved = tl.where(step < 0.5, start + step * (end - start), end - (end - start) * (1.0 - step))
+    tl.store(at, moved, mask=mask)
 
 
 @triton.jit
@@ -188,9 +266,9 @@ def _add_term(
 def map_kernel(
     out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index, count, length, per_part, per_slot, d,
     on, od, ol, an, ad, al, bn, bd, bl, offset_slots, slots1, slots2,
-    TERMS: tl.constexpr, RELU: tl.constexpr, CENTRED1: tl.constexpr, CENTRED2: tl.constexpr, PULLED1: tl.constexpr,
-    PULLED2: tl.constexpr, SLOTTED: tl.constexpr, INDEXED: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
-    N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+    TERMS: tl.constexpr, OFFSET: tl.constexpr, RELU: tl.constexpr, CENTRED1: tl.constexpr, CENTRED2: tl.constexpr,
+    PULLED1: tl.constexpr, PULLED2: tl.constexpr, SLOTTED: tl.constexpr, INDEXED: tl.constexpr, FLAT: tl.constexpr,
+    PRECISION: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
 ):
     """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample if there are slots), N channels."""
     zero = tl.program_id(0) * 0
@@ -218,8 +296,9 @@ def map_kernel(
         acc = _add_term(
             acc, rows2, inside, bd, m2, slot2, mean2, part, pulls2, outputs, d, CENTRED2, PULLED2, PRECISION, K
         )
-    base = offset + tl.minimum(slot, offset_slots - 1).to(tl.int64) * d
-    acc += tl.load(base + outputs, mask=outputs < d, other=0)[None, :]
+    if OFFSET:
+        base = offset + tl.minimum(slot, offset_slots - 1).to(tl.int64) * d
+        acc += tl.load(base + outputs, mask=outputs < d, other=0)[None, :]
     if RELU:
         acc = tl.where(acc < 0, 0.0, acc)  # NaN stays
     rows = _rows(out, zero, v, count, index, index, length, on, ol, FLAT, False)

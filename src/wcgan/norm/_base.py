@@ -175,16 +175,18 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
     ) -> Tensor:
         """`_normalize` with the running statistics."""
         whitening = None
-        if self.whitening != "none" and is_eager((x, self.running_mean)) and x.numel():
+        if self.whitening != "none" and is_eager((x, color, shift, self.running_mean)) and x.numel():
+            running_mean = self.running_mean
             second = getattr(self, self._second)
             if is_shared(color) and self._is_batch_norm(color, shift) and second.dtype == compute_dtype(x):
                 scale, bias = (None if t is None else t.to(second.dtype) for t in (color, shift))
-                out = batch_norm(x, self.running_mean, second, scale, bias, eps=self.eps)
+                out = batch_norm(x, running_mean, second, scale, bias, eps=self.eps)
                 return out.relu() if relu else out
             whitening = self._running_whitening()
-            mapped = map_eagerly(x, color, shift, whitening, self.running_mean, relu)
-            if mapped is not None:
-                return mapped
+            if color is not None and shift is not None and color.dim() == 2 and shift.dim() == 1:
+                mapped = map_eagerly(x, color, shift, whitening, running_mean, relu)
+                if mapped is not None:
+                    return mapped
         matrix, offset, mean = self.as_map(*_as_slots(color, shift), whitening)
         out = affine(x, matrix, offset, index, mean)
         return out.relu() if relu else out

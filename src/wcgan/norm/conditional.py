@@ -184,8 +184,9 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         if not labels.is_floating_point():
             if labels.is_cuda and not torch.compiler.is_compiling() and not within_transform():
                 self._labels.raise_if_any(self.classes)
-                self._labels.send(labels, self.classes)
-            if labels.device.type == "cpu" and is_eager((labels,)):
+                labels, poison = self._labels.check(labels, self.classes)
+                poison = poison.to(x.device)
+            elif labels.device.type == "cpu" and is_eager((labels,)):
                 labels = check_labels_on_cpu(labels, self.classes)
             else:
                 labels, poison = check_labels(labels, self.classes)

@@ -9,7 +9,7 @@ the `ValueError`.
 import torch
 from torch import Tensor
 
-from wcgan.functional._operators import register
+from wcgan.functional._operators import label_kernels_for, register
 
 
 def _fake(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -69,22 +69,33 @@ class LabelReport:
 
     def raise_if_any(self, classes: int) -> None:
         """Raises the error for an earlier batch, if its label has arrived."""
-        if self._host is not None and self._host[0] > 0:
-            label, self._host, self._device = int(self._host[1]), None, None
+        number, label = (0, 0) if self._host is None else self._host.tolist()
+        if number > 0:
+            self._host = self._device = None
             raise ValueError(f"{out_of_range(label, classes)} (in an earlier batch, whose output was NaN)")
 
-    def send(self, labels: Tensor, classes: int) -> None:
-        """Queues an asynchronous copy of the first out-of-range label to the host."""
-        if torch.cuda.is_current_stream_capturing():
-            return
-        low, high = labels.aminmax()
-        number = ((labels < 0) | (labels >= classes)).sum()
-        found = torch.stack([number, torch.where(low < 0, low, high).to(torch.int64)])
-        if self._device is None or self._host is None or self._device.device != labels.device:
+    def check(self, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """`check_labels` for labels on a GPU, and an asynchronous copy of the first out-of-range label to the host."""
+        captured = torch.cuda.is_current_stream_capturing()
+        if captured:  # nobody reads the report of a replay
+            found = torch.zeros(2, dtype=torch.int64, device=labels.device)
+        elif self._device is None or self._device.device != labels.device:
             self._host = torch.zeros(2, dtype=torch.int64, pin_memory=True)
-            self._device = torch.zeros_like(found)
-        self._device = torch.where(self._device[0] > 0, self._device, found)
-        self._host.copy_(self._device, non_blocking=True)
+            found = self._device = torch.zeros(2, dtype=torch.int64, device=labels.device)
+        else:
+            found = self._device
+        kernels = label_kernels_for(labels)
+        if kernels is not None:
+            index, poison = kernels.check_labels(labels, classes, found)
+        else:
+            index, poison = check_labels(labels, classes)
+            low, high = labels.aminmax()
+            number = ((labels < 0) | (labels >= classes)).sum()
+            fresh = torch.stack([number, torch.where(low < 0, low, high).to(torch.int64)])
+            found.copy_(torch.where(found[0] > 0, found, fresh))
+        if not captured and self._host is not None:
+            self._host.copy_(found, non_blocking=True)
+        return index, poison
 
     def __deepcopy__(self, memo: dict) -> "LabelReport":
         return LabelReport()
