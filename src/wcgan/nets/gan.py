@@ -15,6 +15,7 @@ from wcgan.nets.blocks import (
     SelfAttention,
     UpBlock,
     normalize_relu,
+    normalize_weights,
     prepare,
 )
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
@@ -173,7 +174,12 @@ class Discriminator(nn.Module):
         return relu(h).sum((2, 3)) if config.kind == "resnet" else h.flatten(1)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Scores:
-        scores: Scores = self.head(self.features(images), labels)
+        normalized = normalize_weights(self)
+        try:
+            scores: Scores = self.head(self.features(images), labels)
+        finally:
+            for norm in normalized:
+                norm.ready = None
         return scores
 
 
