@@ -328,9 +328,11 @@ def players_to_task(
 
 
 def compile_players(players: Players, config: Config, hardware: Hardware, progress: TrainingProgress) -> None:
-    """Has `torch.compile` compile the networks, where the hardware wants it and the losses allow it."""
+    """Has `torch.compile` compile the networks and losses, where the hardware wants it and the losses allow it."""
     if not hardware.compile:
         return
+    if players.loss is None:  # a loss is a dozen operations on a hundred numbers: a kernel each, or one for all
+        players.loss = AdversarialLoss(*(torch.compile(part, dynamic=False) for part in LOSSES[config.train.loss]))
     players.generator.compile(dynamic=False)  # two batch sizes, each with kernels made for it
     if config.train.gradient_penalty:
         progress.say("the discriminator is not compiled: a gradient penalty differentiates it twice")
