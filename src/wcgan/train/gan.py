@@ -77,6 +77,9 @@ def build_players(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         generator, discriminator = build_networks(config, custom)
+    if custom.generator is None:
+        for bias in generator.redundant_biases():
+            bias.requires_grad_(False)
     for network in (generator, discriminator):
         place(network, device, channels_last, sync)
     train = config.train
