@@ -336,10 +336,10 @@ def compile_players(players: Players, config: Config, hardware: Hardware, progre
         return
     if players.loss is None:  # a loss is a dozen operations on a hundred numbers: a kernel each, or one for all
         players.loss = AdversarialLoss(*(torch.compile(part, dynamic=False) for part in LOSSES[config.train.loss]))
-    players.generator.compile(dynamic=False)  # two batch sizes, each with kernels made for it
+    # Statistics and spectral normalisation are many small kernels: one kernel for several saves most of their cost.
+    combined = {"combo_kernels": True} if hardware.device.type == "cuda" else None
+    players.generator.compile(dynamic=False, options=combined)  # two batch sizes, each with kernels made for it
     if config.train.gradient_penalty:
         progress.say("the discriminator is not compiled: a gradient penalty differentiates it twice")
     else:
-        # Spectral normalisation is many small kernels: one kernel for several of them saves most of their cost.
-        combined = {"combo_kernels": True} if hardware.device.type == "cuda" else None
         players.discriminator.compile(dynamic=False, options=combined)
