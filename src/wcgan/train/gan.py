@@ -335,6 +335,8 @@ def compile_players(players: Players, config: Config, hardware: Hardware, progre
     if config.train.gradient_penalty:
         progress.say("the discriminator is not compiled: a gradient penalty differentiates it twice")
     else:
-        # Spectral normalisation is many small kernels: one kernel for several of them saves most of their cost.
-        combined = {"combo_kernels": True} if hardware.device.type == "cuda" else None
+        # Spectral normalisation is many small kernels: one kernel for several of them saves most of their cost. Timing
+        # decides how such a kernel sums, so a deterministic run has none.
+        combine = hardware.device.type == "cuda" and not config.train.deterministic
+        combined = {"combo_kernels": True} if combine else None
         players.discriminator.compile(dynamic=False, options=combined)
