@@ -40,12 +40,14 @@ def test_resuming_goes_on_with_a_runs_own_config(command, place):
 def test_pictures_get_their_own_preset_and_a_run_of_their_name(command, place):
     photos = write_photos(place / "photos", side=16)
     sizes = ("--set", "generator.widths=[4, 4]", "--set", "discriminator.widths=[4, 4]", "--set", "train.batch=4")
-    code, out, err = command("train", "--data", "photos", "--iterations", 1, "--seed", 5, "--device", "cpu", *sizes)
+    plain = ("--iterations", 1, "--seed", 5, "--device", "cpu", "--deterministic")
+    code, out, err = command("train", "--data", "photos", *plain, *sizes)
     assert (code, "finished at iteration 1: runs/photos" in out) == (0, True)
     assert "training on CPU" in err
     config = Run(place / "runs" / "photos").config()
     assert (config.preset, config.data.name) == ("folder", str(photos))
-    assert (config.train.iterations, config.train.seed, config.train.device) == (1, 5, "cpu")
+    train = config.train
+    assert (train.iterations, train.seed, train.device, train.deterministic) == (1, 5, "cpu", True)
 
 
 def test_a_finished_run_is_extended_and_a_refusal_names_its_own_config(command, place):
