@@ -336,8 +336,8 @@ def compile_players(players: Players, config: Config, hardware: Hardware, progre
         return
     if players.loss is None:  # a loss is a dozen operations on a hundred numbers: a kernel each, or one for all
         players.loss = AdversarialLoss(*(torch.compile(part, dynamic=False) for part in LOSSES[config.train.loss]))
-    # Statistics and spectral normalisation are many small kernels: one kernel for several saves most of their cost. Timing
-    # decides how such a kernel sums, so a deterministic run has none.
+    # Statistics and spectral normalisation are many small kernels: one kernel for several saves most of their cost.
+    # Timing decides how such a kernel sums, so a deterministic run has none.
     combine = hardware.device.type == "cuda" and not config.train.deterministic
     combined = {"combo_kernels": True} if combine else None
     players.generator.compile(dynamic=False, options=combined)  # two batch sizes, each with kernels made for it
