@@ -180,7 +180,9 @@ def measure_iterations(bench: Bench) -> None:
             floor = asdict(work_to_floor(config_to_work(config)))
             bench.add("floor", name, value={key: round(number, 4) for key, number in floor.items()})
             if bench.device == "cuda":
-                bench.add("kernel_ms", name, value=profile_iteration(step))
+                times, counts = profile_iteration(step)
+                bench.add("kernel_ms", name, value=times)
+                bench.add("kernels", name, value=counts)
 
 
 def make_iteration(variant: Variant, bench: Bench) -> Step:
@@ -215,14 +217,16 @@ def iteration_timer(step: Step, bench: Bench) -> Timer:
     return partial(timing, max(1, min(20, int(bench.sizes.timing_seconds / timing(1)))))
 
 
-def profile_iteration(step: Step, iterations: int = 3) -> dict[str, float]:
-    """Milliseconds of an iteration's kernels, by kind."""
+def profile_iteration(step: Step, iterations: int = 3) -> tuple[dict[str, float], dict[str, float]]:
+    """Kernels of an iteration, by kind: their milliseconds and their number."""
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for number in range(iterations):
             step(number)
         torch.cuda.synchronize()
-    times = [(event.key, event.self_device_time_total / 1e3 / iterations) for event in found.key_averages()]
-    return {kind: round(value, 3) for kind, value in kernels_to_shares(times).items()}
+    kernels = found.key_averages()
+    times = kernels_to_shares((kernel.key, kernel.self_device_time_total / 1e3 / iterations) for kernel in kernels)
+    counts = kernels_to_shares((kernel.key, kernel.count / iterations) for kernel in kernels)
+    return {k: round(t, 3) for k, t in times.items()}, {k: round(n, 1) for k, n in counts.items()}
 
 
 def measure_inference(bench: Bench) -> None:

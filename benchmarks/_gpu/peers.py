@@ -108,11 +108,11 @@ KERNELS = {
 }
 
 
-def kernels_to_shares(times: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Names and times of kernels -> time by kind, with `other` and `all`."""
+def kernels_to_shares(kernels: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Names of kernels, each with its time or its number of launches -> the sum by kind, with `other` and `all`."""
     shares = dict.fromkeys((*KERNELS, "other", "all"), 0.0)
-    for name, time in times:
+    for name, value in kernels:
         kind = next((kind for kind, pattern in KERNELS.items() if re.search(pattern, name)), "other")
-        shares[kind] += time
-        shares["all"] += time
+        shares[kind] += value
+        shares["all"] += value
     return shares

@@ -156,6 +156,9 @@ def floor_lines(report: dict[str, Any]) -> list[str]:
         shares = report["kernel_ms"][name]
         parts = ", ".join(f"{kind} {value:.2f}" for kind, value in shares.items() if kind != "all" and value >= 0.005)
         lines.append(f"kernels of {name}, ms of {shares['all']:.2f}: {parts}")
+        if counts := report.get("kernels", {}).get(name):
+            parts = ", ".join(f"{kind} {number:.0f}" for kind, number in counts.items() if kind != "all" and number)
+            lines.append(f"kernels of {name}, number of {counts['all']:.0f}: {parts}")
     return lines
 
 

@@ -1,9 +1,11 @@
 """Settings that mean what is fastest here, and devices that are not here."""
 
+import os
+
 import pytest
 import torch
 
-from wcgan.core.device import find_device, find_hardware
+from wcgan.core.device import deterministic_algorithms, find_device, find_hardware
 from wcgan.runs.config import TrainConfig
 
 
@@ -129,3 +131,71 @@ def test_what_was_found_is_described_in_words():
     described = find_hardware(TrainConfig(device="cpu")).describe()
     assert described["device"].startswith("CPU, ")
     assert (described["precision"], described["compile"], described["memory_format"]) == ("float32", "no", "contiguous")
+
+
+# Determinism
+
+
+def determinism():
+    memory = torch.utils.deterministic.fill_uninitialized_memory
+    mode, cudnn = torch.get_deterministic_debug_mode(), torch.backends.cudnn
+    return mode, cudnn.deterministic, cudnn.benchmark, memory
+
+
+@pytest.mark.parametrize("before", ["default", "warn"])
+def test_deterministic_algorithms_are_in_force_within_and_what_was_set_before_is_restored(before):
+    def fail():
+        with deterministic_algorithms(True):
+            assert determinism() == (2, True, False, False)
+            raise KeyboardInterrupt
+
+    torch.set_deterministic_debug_mode(before)
+    try:
+        own = determinism()
+        with pytest.raises(KeyboardInterrupt):
+            fail()
+        assert determinism() == own
+        with deterministic_algorithms(False):
+            assert determinism() == own
+    finally:
+        torch.set_deterministic_debug_mode("default")
+
+
+@pytest.fixture
+def workspace(monkeypatch):
+    """The environment variable that cuBLAS reads."""
+
+    def install(value, started=False):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value or "")
+        if value is None:
+            monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+
+    return install
+
+
+@pytest.mark.parametrize(("value", "started"), [(None, False), (":16:8", False), (":16:8", True)])
+def test_a_deterministic_training_on_a_gpu_fixes_the_workspace_of_cublas(value, started, machine, workspace):
+    machine(1)
+    workspace(value, started)
+    find_hardware(TrainConfig(deterministic=True))
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == (value or ":4096:8")
+
+
+def test_no_other_training_touches_the_workspace(machine, workspace):
+    machine(1)
+    workspace(None, started=True)
+    find_hardware(TrainConfig())
+    find_hardware(TrainConfig(device="cpu", deterministic=True))
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+
+
+STARTED = ".* before CUDA starts: set it at the top of your program, or start a new process"
+
+
+@pytest.mark.parametrize(("value", "started", "end"), [(None, True, STARTED), (":0:0", False, ".*, got :0:0")])
+def test_a_workspace_that_cannot_be_fixed_is_one_sentence(value, started, end, machine, workspace):
+    machine(1)
+    workspace(value, started)
+    with pytest.raises(ValueError, match=rf"^train.deterministic needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in{end}$"):
+        find_hardware(TrainConfig(deterministic=True))

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from tests.train.cases import float64, last_tensors, tiny_config, tiny_data, tiny_run
+from tests.train.cases import different, float64, last_tensors, tiny_config, tiny_data, tiny_run
 
 from wcgan.core.device import Hardware
 from wcgan.core.processes import Rank
 from wcgan.core.terminal import TrainingProgress
 from wcgan.nets import build_generator
+from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
 from wcgan.train import gan
 from wcgan.train.batches import GanBatches, batches_of
@@ -238,3 +239,15 @@ def test_a_recording_that_fails_is_said_and_nothing_is_lost(request, monkeypatch
     assert sentence.endswith("; going on without")
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
     assert_all_close(training.tensors(), plain.tensors(), rtol=1e-6, atol=1e-8)
+
+
+def test_a_deterministic_training_gives_the_same_bits_in_another_process(tmp_path):
+    """Each compiles anew: what a cache remembers of the other is no proof."""
+    command = [sys.executable, "-m", "wcgan", "train", "digits/cWC", "--deterministic", "--device", "cuda"]
+    command += ["--iterations", "200", "--stop-at", "100", "--set", "train.sample_every=0", "--out"]
+    for name in ("one", "other"):
+        own = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"{name}-inductor"), "TRITON_CACHE_DIR": str(tmp_path / name)}
+        ended = subprocess.run([*command, str(tmp_path / f"run-{name}")], env=os.environ | own, timeout=900)
+        assert ended.returncode == 0
+    one, other = (last_tensors(Run(tmp_path / f"run-{name}")) for name in ("one", "other"))
+    assert different(one, other) == []

@@ -6,6 +6,7 @@ from tests.nets.cases import CLASSES, KINDS, SAMPLES, make_discriminator, make_i
 from torch import nn
 from torch.nn.functional import one_hot, relu
 from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import spectral_norm
 
 from wcgan.nets import Scores
 
@@ -139,6 +140,40 @@ def test_a_forward_pass_makes_one_power_iteration():
     discriminator = make_discriminator("projection")
     for name, layer in weighted_layers(discriminator).items():
         assert layer.parametrizations.weight[0].n_power_iterations == 1, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_weights_normalised_together_are_those_of_pytorch_one_by_one(kind, memory_format):
+    ours = make_discriminator("projection", kind=kind, widths=(4, 6, 6)).double()
+    theirs = make_discriminator("projection", kind=kind, widths=(4, 6, 6), spectral_norm=False).double()
+    for layer in weighted_layers(theirs).values():
+        spectral_norm(layer)
+    randomize(ours)
+    theirs.load_state_dict(ours.state_dict())  # their state is the same too
+    ours, theirs = (network.to(memory_format=memory_format) for network in (ours, theirs))
+    images = make_images(dtype=torch.float64).to(memory_format=memory_format)
+    for _ in range(2):
+        both = [network(images, make_labels()).realness for network in (ours, theirs)]
+        torch.testing.assert_close(*both, rtol=1e-12, atol=1e-12)
+        for network, realness in zip((ours, theirs), both, strict=True):
+            network.zero_grad()
+            realness.square().sum().backward()
+    expected = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-10, atol=1e-10)
+        assert parameter.grad.stride() == parameter.stride(), name
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=1e-12, atol=1e-12)
+
+
+def test_no_normalised_weight_is_left_after_an_error():
+    discriminator = make_discriminator("projection")
+    with pytest.raises(ValueError, match="call the discriminator with labels"):
+        discriminator(make_images())
+    with torch.no_grad():
+        for layer in weighted_layers(discriminator).values():
+            layer.parametrizations.weight.original.zero_()
+            assert not layer.weight.nan_to_num().any()
 
 
 @pytest.mark.parametrize("kind", KINDS)

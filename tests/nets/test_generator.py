@@ -17,6 +17,7 @@ from tests.nets.cases import (
     make_noise,
     randomize,
 )
+from torch.autograd import grad
 from torch.nn.functional import conv2d
 from torch.nn.utils import parametrize
 
@@ -188,3 +189,19 @@ def test_a_deeper_generator_with_attention_trains_and_folds():
     generator.eval()
     images = generator(make_noise(), make_labels())
     torch.testing.assert_close(wcgan.fold(generator)(make_noise(), make_labels()), images, rtol=1e-4, atol=1e-4)
+
+
+CASES = [("resnet", {}), ("dcgan", {}), ("resnet", {"depth": 2}), ("resnet", {"attention": 8})]
+
+
+@pytest.mark.parametrize(("kind", "fields"), CASES)
+@pytest.mark.parametrize("name", ["BN", "WC", "cWC", "C-only"])
+def test_redundant_biases_are_those_of_the_blocks_that_get_no_gradient(name, kind, fields):
+    generator = make_generator(name, kind=kind, **fields).double()
+    randomize(generator)
+    out = generator(make_noise(dtype=torch.float64), *labels_for(generator))
+    biases = {n: p for n, p in generator.named_parameters() if n.endswith("bias") and ".norm" not in f".{n}"}
+    largest = {n: g.abs().max().item() for n, g in zip(biases, grad(out.square().sum(), biases.values()), strict=True)}
+    redundant = {id(bias) for bias in generator.redundant_biases()}
+    assert {n for n, p in biases.items() if id(p) in redundant} == {n for n, g in largest.items() if g < 1e-9}
+    assert min(g for n, g in largest.items() if id(biases[n]) not in redundant) > 1e-4

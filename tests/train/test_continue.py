@@ -91,9 +91,10 @@ def test_an_extension_that_was_killed_before_its_first_checkpoint_goes_on(run):
 
 def test_what_a_run_writes_and_what_it_runs_on_may_change(run):
     changed = ["train.log_every=2", "train.sample_every=7", "train.keep_checkpoints=1", "train.precision=float32"]
-    go_on(run.folder, settings=changed)
+    go_on(run.folder, settings=[*changed, "train.deterministic=true"])
     train = run.config().train
     assert (train.log_every, train.sample_every, train.keep_checkpoints, train.precision) == (2, 7, 1, "float32")
+    assert train.deterministic
 
 
 def test_a_refusal_names_the_differences_to_the_runs_own_config_and_only_those(run):

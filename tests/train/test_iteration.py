@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.train.cases import (
     different,
+    float64,
     iterate,
     snapshot,
     tiny_batches,
@@ -17,6 +18,8 @@ from tests.train.cases import (
     with_discriminator,
 )
 
+from wcgan.core.device import Hardware
+from wcgan.core.terminal import TrainingProgress
 from wcgan.norm import VARIANTS, WhiteningLayer
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.train import gan as module
@@ -284,6 +287,20 @@ def test_the_generators_update_asks_for_no_gradient_of_the_discriminator():
     )
     run_iteration(config, players=players)
     assert needed == [{True}, {False}]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own, which differ from release to release
+def test_compiled_iterations_follow_plain_ones():
+    config = tiny_config("WC", "plain", critic_steps=2)
+    with float64():
+        compiled, plain = tiny_players(config), tiny_players(config)
+        hardware = Hardware(torch.device("cpu"), torch.float32, True, False, "")
+        module.compile_players(compiled, config, hardware, TrainingProgress())
+        for iteration in range(3):
+            one, other = (iterate(players, config, iteration, dtype=torch.float32) for players in (compiled, plain))
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)  # losses are taken in float32
+    torch.testing.assert_close(snapshot(compiled), snapshot(plain), rtol=1e-4, atol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others():

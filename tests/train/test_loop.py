@@ -13,7 +13,7 @@ from wcgan.runs.sampler import load_generator
 from wcgan.train import gan as iteration_module
 from wcgan.train import gan as module
 from wcgan.train.gan import train
-from wcgan.train.loop import DivergedError, first_words
+from wcgan.train.loop import DivergedError, first_words, loop_on
 
 
 def run_to_end(folder, evaluator=None, data=None, **settings):
@@ -248,6 +248,24 @@ def test_a_batch_too_large_for_memory_is_said_with_what_to_lower(error, tmp_path
     message = r"^train.batch=4 and train.generator_batch=8 do not fit into the memory of cpu: lower them with --set$"
     with pytest.raises(ValueError, match=message):
         run_to_end(tmp_path, batch=4, generator_batch=8)
+
+
+def test_an_operation_without_a_deterministic_variant_is_one_sentence(tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        torch.use_deterministic_algorithms(True)
+        try:
+            torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    monkeypatch.setattr(module, "train_iteration", fail)
+    with pytest.raises(ValueError, match=r"^train.deterministic is not possible: put_ has no deterministic variant$"):
+        run_to_end(tmp_path)
+
+
+def test_a_deterministic_training_on_a_cpu_computes_as_any_other():
+    with loop_on(tiny_config(deterministic=True).train, [], ""):
+        assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):

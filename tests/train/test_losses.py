@@ -34,6 +34,17 @@ def test_the_generator_raises_the_mean_score():
     assert generator_loss(torch.tensor([1.0, 4.0])).item() == -2.5
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_compile_to_the_same_values_and_gradients(loss):
+    for part, scores in zip(LOSSES[loss], ((REAL, FAKE), (FAKE,)), strict=True):
+        results = []
+        for function in (part, torch.compile(part, backend="aot_eager", fullgraph=True)):
+            leaves = [values.clone().requires_grad_() for values in scores]
+            value = function(*leaves)
+            results.append([value, *torch.autograd.grad(value, leaves)])
+        torch.testing.assert_close(*results)
+
+
 def test_class_loss_is_the_mean_negative_log_probability():
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]])  # probabilities (1/2, 1/2) and (3/4, 1/4)
     expected = -(math.log(1 / 2) + math.log(1 / 4)) / 2

@@ -25,6 +25,10 @@ Resolution = Annotated[int | None, typer.Option(help="Crop and resize the images
 TrainDevice = Annotated[
     str | None, typer.Option("--device", help="Where to compute: auto, cpu, cuda or cuda:N.", show_default="auto")
 ]
+Deterministic = Annotated[
+    bool,
+    typer.Option("--deterministic", help="Same seed, same bits on a GPU too, but slower (train.deterministic)."),
+]
 AcceptConfig = Annotated[
     bool, typer.Option("--accept-config", help="Resume although config.yaml was changed since the last checkpoint.")
 ]
@@ -43,6 +47,7 @@ def train(
     iterations: Iterations = None,
     seed: Seed = None,
     device: TrainDevice = None,
+    deterministic: Deterministic = False,
     settings: Settings = None,
     config_file: Annotated[
         Path | None, typer.Option("--config", help="A config.yaml to start from, instead of a preset.")
@@ -67,7 +72,7 @@ def train(
     from wcgan.runs.config import change
     from wcgan.runs.folder import Run, is_begun
 
-    settings = _plain_settings(settings, resolution, iterations, seed, device, evaluate_every)
+    settings = _plain_settings(settings, resolution, iterations, seed, device, deterministic, evaluate_every)
     chosen = partial(find_config, preset, config_file, origin, data, strict, settings)
     config = None
     if folder is None:
@@ -100,6 +105,7 @@ def classify(
     iterations: Iterations = None,
     seed: Seed = None,
     device: TrainDevice = None,
+    deterministic: Deterministic = False,
     settings: Settings = None,
     resume: Resume = False,
     strict: Strict = False,
@@ -116,7 +122,7 @@ def classify(
     from wcgan.runs.folder import Run
     from wcgan.train.start_classifier import folder_to_runs
 
-    settings = _plain_settings(settings, resolution, iterations, seed, device)
+    settings = _plain_settings(settings, resolution, iterations, seed, device, deterministic)
     own = None
     if resume and folder is not None and not any((preset, depth, norm, where, seeds)):
         first = Run(folder_to_runs(folder)[0])
@@ -187,6 +193,7 @@ def _plain_settings(
     iterations: int | None,
     seed: int | None,
     device: str | None,
+    deterministic: bool,
     evaluate_every: int | None = None,
 ) -> list[str]:
     """`--set` after the plain options for single settings, each as `section.field=value`."""
@@ -195,6 +202,7 @@ def _plain_settings(
         "train.iterations": iterations,
         "train.seed": seed,
         "train.device": device,
+        "train.deterministic": "true" if deterministic else None,
         "train.evaluate_every": evaluate_every,
     }
     return [*(f"{name}={value}" for name, value in plain.items() if value is not None), *(settings or [])]

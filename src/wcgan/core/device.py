@@ -1,9 +1,12 @@
 """Devices: what a training runs on, and random numbers that are the same on each of them."""
 
 import hashlib
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -27,6 +30,9 @@ class HardwareSettings(Protocol):
 
     @property
     def cuda_graph(self) -> str: ...
+
+    @property
+    def deterministic(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ def find_device(wanted: str) -> torch.device:
 def find_hardware(train: HardwareSettings) -> Hardware:
     device = find_device(train.device)
     gpu = device.type == "cuda"
+    if gpu and train.deterministic:
+        fix_cublas_workspace()
 
     def choose(setting: str) -> bool:
         return gpu if setting == "auto" else setting == "yes"
@@ -102,6 +110,47 @@ def why_eager(train: HardwareSettings, device: torch.device) -> str | None:
     if train.cuda_graph == "yes":
         raise ValueError(f"train.cuda_graph=yes needs a single process on a GPU, but {why}: use auto or no")
     return why
+
+
+# Determinism
+
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+_FIXED_WORKSPACES = (":4096:8", ":16:8")  # with any other, cuBLAS may sum in another order when streams overlap
+
+
+def fix_cublas_workspace() -> None:
+    """Gives cuBLAS the workspace that deterministic sums need. It stays: the variable is read once, when CUDA starts.
+
+    Raises:
+        ValueError: if CUDA has started without it, or the variable has another value.
+    """
+    wanted = f"train.deterministic needs {_WORKSPACE}={_FIXED_WORKSPACES[0]} in the environment"
+    if _WORKSPACE not in os.environ and torch.cuda.is_initialized():
+        raise ValueError(f"{wanted} before CUDA starts: set it at the top of your program, or start a new process")
+    if os.environ.setdefault(_WORKSPACE, _FIXED_WORKSPACES[0]) not in _FIXED_WORKSPACES:
+        raise ValueError(f"{wanted}, got {os.environ[_WORKSPACE]}")
+
+
+@contextmanager
+def deterministic_algorithms(wanted: bool) -> Iterator[None]:
+    """Has PyTorch compute in one order only, here and in what it compiles; its settings are restored afterwards."""
+    if not wanted:
+        yield
+        return
+    cudnn, memory = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    flags = cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory
+    try:
+        torch.use_deterministic_algorithms(True)
+        cudnn.deterministic, cudnn.benchmark = True, False
+        memory.fill_uninitialized_memory = False  # nothing here reads such memory, and filling it takes time
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = flags
+
+
+# Random numbers
 
 
 def random_generator(seed: int, purpose: str, step: int, device: torch.device | str = "cpu") -> torch.Generator:

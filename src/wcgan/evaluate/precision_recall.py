@@ -61,8 +61,8 @@ def _reach(images: Tensor, neighbours: int, rank: Rank) -> Tensor:
     """Of each image, the squared distance to one of its nearest; a little more, so that rounding leaves no copy out."""
     reach = torch.zeros(len(images), dtype=torch.float64, device=images.device)
     for start, distances in _rows(images, images, rank):
-        # The nearest of all is the image itself.
-        reach[start : start + len(distances)] = distances.kthvalue(neighbours + 1, dim=1).values
+        # The nearest of all is the image itself. On a GPU, `kthvalue` refuses deterministic mode; `topk` does not.
+        reach[start : start + len(distances)] = distances.topk(neighbours + 1, largest=False).values.amax(1)
     return rank.total(reach) + 1e-12 * images.square().sum(1).max()
 
 

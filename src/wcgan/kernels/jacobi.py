@@ -38,7 +38,7 @@ def jacobi_kernel(a, values, vectors, p, P: tl.constexpr, SWEEPS: tl.constexpr):
     total = tl.sum(tl.sum(m * m, 1), 0)
     sweep = 0
     left = tl.sum(tl.sum(tl.where(diagonal, 0.0, m * m), 1), 0)
-    while (sweep < SWEEPS) & (left > TINY * total):
+    while (sweep < SWEEPS) & (left > total * TINY):
         for turn in range(1, P):
             partner = row[:, None] ^ turn == row[None, :]
             own = tl.sum(tl.where(diagonal, m, 0.0), 1)
@@ -48,7 +48,7 @@ def jacobi_kernel(a, values, vectors, p, P: tl.constexpr, SWEEPS: tl.constexpr):
             low = row < (row ^ turn)
             tau = tl.where(low, other - own, own - other) / (2.0 * tl.where(off == 0.0, 1.0, off))
             tangent = tl.where(tau < 0.0, -1.0, 1.0) / (tl.abs(tau) + tl.sqrt(1.0 + tau * tau))
-            tangent = tl.where(off * off <= NOTHING * total, 0.0, tangent)
+            tangent = tl.where(off * off <= total * NOTHING, 0.0, tangent)
             cosine = 1.0 / tl.sqrt(1.0 + tangent * tangent)
             sine = tl.where(low, -tangent, tangent) * cosine
             # Column j of a product with the rotation: its own times the cosine, its partner's times the sine.

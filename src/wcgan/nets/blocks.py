@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, leaky_relu, max_pool2d, normalize, relu
 from torch.nn.utils.parametrizations import _SpectralNorm
-from torch.nn.utils.parametrize import register_parametrization
+from torch.nn.utils.parametrize import ParametrizationList, register_parametrization
 
 Layer = TypeVar("Layer", bound=nn.Module)
 MakeNorm = Callable[[int], nn.Module]
@@ -43,19 +43,62 @@ class SpectralNorm(_SpectralNorm):
     PyTorch's too; in evaluation, u and v are not updated and its formula is used.
     """
 
+    ready: Tensor | None = None
+    """The normalised weight, where `normalize_weights` has computed it."""
+
     def forward(self, weight: Tensor) -> Tensor:
+        if self.ready is not None:
+            return self.ready
         if not self.training:
             normalized: Tensor = super().forward(weight)
             return normalized
-        matrix = weight.flatten(1)
-        with torch.no_grad():
-            u = normalize(torch.mv(matrix, self._v), dim=0, eps=self.eps)
-        product = torch.mv(matrix.mT, u)
-        with torch.no_grad():
-            v = normalize(product, dim=0, eps=self.eps)
-            self._u.copy_(u)
-            self._v.copy_(v)
-        return weight / torch.dot(product, v)  # u and v are constants to its gradient, as in PyTorch
+        (single,) = _normalize_equal([(weight, self)])
+        return single
+
+
+def normalize_weights(network: nn.Module) -> list[SpectralNorm]:
+    """Takes the training step of all spectral normalisations of a network together, before its layers ask one by one.
+
+    Returns those that hold a result; set their `ready` to None after the forward pass.
+    """
+    groups: dict[tuple[tuple[int, ...], bool], list[tuple[Tensor, SpectralNorm]]] = {}
+    for module in network.modules():
+        if isinstance(module, ParametrizationList) and isinstance(norm := module[0], SpectralNorm) and norm.training:
+            weight = module.original
+            groups.setdefault((tuple(weight.shape), _is_channels_last(weight)), []).append((weight, norm))
+    for members in groups.values():
+        for (_, norm), weight in zip(members, _normalize_equal(members), strict=True):
+            norm.ready = weight
+    return [norm for members in groups.values() for _, norm in members]
+
+
+def _normalize_equal(members: list[tuple[Tensor, SpectralNorm]]) -> list[Tensor]:
+    """One training step of spectral normalisations whose weights have the same shape and memory format.
+
+    Stacked, they take as many kernels as one of them, in the backward pass too: the gradient waits for all weights.
+    They are stacked as they lie in memory, so that the gradients lie there in the same way.
+    """
+    first, eps = members[0][0], members[0][1].eps
+    axes = (0, 2, 3, 1) if _is_channels_last(first) else tuple(range(first.dim()))
+    stacked = torch.stack([weight.permute(axes) for weight, _ in members])  # (n, o, ...)
+    matrix = stacked.flatten(2)  # (n, o, i)
+    inner, outer = [axis - 1 for axis in axes[1:]], [axes.index(axis) - 1 for axis in range(1, first.dim())]
+    with torch.no_grad():
+        v = torch.stack([norm._v.view(first.shape[1:]).permute(inner) for _, norm in members]).flatten(1)
+        u = normalize((matrix * v.unsqueeze(1)).sum(2), dim=1, eps=eps)
+    product = (matrix * u.unsqueeze(2)).sum(1)
+    with torch.no_grad():
+        v = normalize(product, dim=1, eps=eps)
+        for (_, norm), left, right in zip(members, u.unbind(), v.unbind(), strict=True):
+            norm._u.copy_(left)
+            norm._v.copy_(right.view(stacked.shape[2:]).permute(outer).flatten())
+    sigma = (product * v).sum(1)  # u and v are constants to its gradient, as in PyTorch
+    back = (0, *(axis + 1 for axis in outer))
+    return [weight.permute(back) for weight in (stacked / sigma.view(-1, *[1] * first.dim())).unbind()]
+
+
+def _is_channels_last(weight: Tensor) -> bool:
+    return weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last)
 
 
 class UpsampledConv2d(nn.Conv2d):

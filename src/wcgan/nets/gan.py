@@ -15,6 +15,7 @@ from wcgan.nets.blocks import (
     SelfAttention,
     UpBlock,
     normalize_relu,
+    normalize_weights,
     prepare,
 )
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
@@ -59,6 +60,23 @@ class Generator(nn.Module):
             h = block(h, labels if self._labels_in_blocks else None)
         h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))
         return torch.tanh(h.to(z.dtype))  # full precision even under autocast
+
+    def redundant_biases(self) -> list[nn.Parameter]:
+        """Biases that the batch normalised by its own mean does not depend on: their gradients are rounding errors.
+
+        A shift inside a block is subtracted with the mean by the block's second normalisation. A shift of its output is
+        one of the next block's output too, through the shortcut, up to the last normalisation, unless it meets
+        self-attention.
+        """
+        if any(VARIANTS[n].whitening == "none" for n in (self.config.normalization, self.config.final_normalization)):
+            return []
+        found, outputs = [], ("conv2", "shortcut", "conv")
+        for block in reversed(self.blocks):
+            if isinstance(block, SelfAttention):
+                outputs = ()
+            layers = [getattr(block, name, None) for name in ("conv1", *outputs)]
+            found += [bias for layer in layers if isinstance(bias := getattr(layer, "bias", None), nn.Parameter)]
+        return found
 
 
 def _generator_blocks(config: GeneratorConfig) -> list[nn.Module]:
@@ -173,7 +191,12 @@ class Discriminator(nn.Module):
         return relu(h).sum((2, 3)) if config.kind == "resnet" else h.flatten(1)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Scores:
-        scores: Scores = self.head(self.features(images), labels)
+        normalized = normalize_weights(self)
+        try:
+            scores: Scores = self.head(self.features(images), labels)
+        finally:
+            for norm in normalized:
+                norm.ready = None
         return scores
 
 

@@ -69,6 +69,8 @@ class LoopConfig:
     """Memory format; auto is yes on a GPU."""
     cuda_graph: Literal["auto", "yes", "no"] = "auto"
     """Whether an iteration is replayed as one CUDA graph; auto is yes for a single process on a GPU."""
+    deterministic: bool = False
+    """Whether a seed gives the same bits again on a GPU too, at some cost in speed; on a CPU it always does."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,7 @@ CHANGEABLE = frozenset(
     + [f"train.{name}" for name in ("iterations", "schedule_end")]
     + [f"train.{name}_every" for name in ("log", "checkpoint", "sample", "evaluate", "conditioning")]
     + [f"train.{name}" for name in ("keep_checkpoints", "evaluate_images", "evaluate_with")]
-    + [f"train.{name}" for name in ("device", "precision", "compile", "channels_last", "cuda_graph")]
+    + [f"train.{name}" for name in ("device", "precision", "compile", "channels_last", "cuda_graph", "deterministic")]
 )
 """What a run may change when it is resumed: where its images are, its length, what it writes and what it runs on."""
 

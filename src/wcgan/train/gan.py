@@ -77,6 +77,9 @@ def build_players(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         generator, discriminator = build_networks(config, custom)
+    if custom.generator is None:
+        for bias in generator.redundant_biases():
+            bias.requires_grad_(False)
     for network in (generator, discriminator):
         place(network, device, channels_last, sync)
     train = config.train
@@ -328,13 +331,17 @@ def players_to_task(
 
 
 def compile_players(players: Players, config: Config, hardware: Hardware, progress: TrainingProgress) -> None:
-    """Has `torch.compile` compile the networks, where the hardware wants it and the losses allow it."""
+    """Has `torch.compile` compile the networks and losses, where the hardware wants it and the losses allow it."""
     if not hardware.compile:
         return
-    players.generator.compile(dynamic=False)  # two batch sizes, each with kernels made for it
+    if players.loss is None:  # a loss is a dozen operations on a hundred numbers: a kernel each, or one for all
+        players.loss = AdversarialLoss(*(torch.compile(part, dynamic=False) for part in LOSSES[config.train.loss]))
+    # Statistics and spectral normalisation are many small kernels: one kernel for several saves most of their cost.
+    # Timing decides how such a kernel sums, so a deterministic run has none.
+    combine = hardware.device.type == "cuda" and not config.train.deterministic
+    combined = {"combo_kernels": True} if combine else None
+    players.generator.compile(dynamic=False, options=combined)  # two batch sizes, each with kernels made for it
     if config.train.gradient_penalty:
         progress.say("the discriminator is not compiled: a gradient penalty differentiates it twice")
     else:
-        # Spectral normalisation is many small kernels: one kernel for several of them saves most of their cost.
-        combined = {"combo_kernels": True} if hardware.device.type == "cuda" else None
         players.discriminator.compile(dynamic=False, options=combined)

@@ -14,7 +14,7 @@ import torch
 
 from wcgan import __version__
 from wcgan.core.config import config_to_dict
-from wcgan.core.device import Hardware, find_hardware
+from wcgan.core.device import Hardware, deterministic_algorithms, find_hardware
 from wcgan.core.files import NO_SPACE
 from wcgan.core.processes import Rank, StopRequest, join_processes, stop_requests
 from wcgan.core.terminal import TrainingProgress, progress_for
@@ -136,12 +136,16 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[E
             for run in runs if rank.first else ():
                 owned.enter_context(run.owned())
             progress = owned.enter_context(progress_for(settings.iterations, rank.first))
+            owned.enter_context(deterministic_algorithms(settings.deterministic and hardware.device.type == "cuda"))
             yield Environment(hardware, rank, stop, progress)
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "allocate memory" in str(error) or isinstance(error, torch.cuda.OutOfMemoryError):
             raise ValueError(
                 f"{sizes} do not fit into the memory of {hardware.device}: lower them with --set"
             ) from error
+        if "does not have a deterministic implementation" in str(error):
+            what = str(error).partition(" does not")[0]
+            raise ValueError(f"train.deterministic is not possible: {what} has no deterministic variant") from error
         if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
             why = str(error).strip().partition("\n")[0]
             raise ValueError(f"torch.compile failed ({why}): train without it by --set train.compile=no") from error

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cli.cases import assert_refused
 from tests.data.cases import random_images, save
 from tests.reproduce.cases import TINY_CLASSIFIER, everything, write_pictures
 from tests.train.cases import different, last_tensors
@@ -29,14 +30,6 @@ def pictures(tmp_path):
 
 def error_of(folder):
     return next(line["error"] for line in reversed(Run(folder).lines()) if line["kind"] == "evaluation")
-
-
-def assert_refused(result, *parts):
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert err.startswith("wcgan: ")
-    assert err.count("\n") == 1
-    assert [part for part in parts if part not in err] == []
 
 
 @pytest.mark.parametrize("name", ["WC", pytest.param("DBN", marks=pytest.mark.slow)])
