@@ -32,6 +32,7 @@ PEERS: dict[str, Callable[[int], nn.Module]] = {
     "cBN": lambda d: wcgan.normalization("cBN", d, CLASSES),
     "cWC": lambda d: wcgan.normalization("cWC", d, CLASSES),
 }
+COMPILED = "WC, compiled"
 MODES = ("training", "evaluation with gradients", "evaluation")
 
 Times = dict[str, list[float]]
@@ -109,8 +110,8 @@ def measure_layers(
 def measure_compiled(shape: tuple[int, ...], device: str, dtype: torch.dtype, rounds: int, calls: int) -> Times:
     """WC compiled by itself, in training, beside batch normalisation as it is."""
     x, cotangent = make_batch(shape, device, dtype)
-    layers: dict[str, nn.Module] = {"BN": nn.BatchNorm2d(shape[1]), "WC, compiled": wcgan.WhiteningColoring2d(shape[1])}
-    layers["WC, compiled"].compile()
+    layers: dict[str, nn.Module] = {"BN": nn.BatchNorm2d(shape[1]), COMPILED: wcgan.WhiteningColoring2d(shape[1])}
+    layers[COMPILED].compile()
     steps = {name: make_step(layer.to(device), "training", x, cotangent) for name, layer in layers.items()}
     return take_turns(steps, rounds, calls, device)
 
@@ -170,7 +171,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{shape}, {mode}: BN {1e6 * median(times['BN']):.0f} us; {ratios}", flush=True)
         if chosen.compiled:
             times = measure_compiled(shape, chosen.device, torch.float32, chosen.rounds, chosen.calls)
-            print(f"{shape}, training: WC, compiled {times_to_ratios(times)['WC, compiled']:.2f}", flush=True)
+            print(f"{shape}, training: {COMPILED} {times_to_ratios(times)[COMPILED]:.2f}", flush=True)
     if chosen.networks:
         times = measure_networks(build_resnet50, (64, 3, 224, 224), chosen.device, 3, 1)
         print(f"ResNet-50: BN {1e3 * median(times['BN']):.1f} ms; WC {times_to_ratios(times)['WC']:.2f}")
