@@ -180,8 +180,8 @@ def measure_iterations(bench: Bench) -> None:
             floor = asdict(work_to_floor(config_to_work(config)))
             bench.add("floor", name, value={key: round(number, 4) for key, number in floor.items()})
             if bench.device == "cuda":
-                times, counts = profile_iteration(step)
-                bench.add("kernel_ms", name, value=times)
+                milliseconds, counts = profile_iteration(step)
+                bench.add("kernel_ms", name, value=milliseconds)
                 bench.add("kernels", name, value=counts)
 
 

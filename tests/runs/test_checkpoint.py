@@ -79,10 +79,26 @@ def test_both_moments_of_both_optimisers_are_kept(tmp_path):
     players = trained(tiny_config(beta1=0.5))
     kept = snapshot(players)
     for name, network in (("generator", players.generator), ("discriminator", players.discriminator)):
-        for index, parameter in enumerate(network.parameters()):
+        learnt = [(i, parameter) for i, parameter in enumerate(network.parameters()) if parameter.requires_grad]
+        for index, parameter in learnt:
             assert kept[f"{name}_optimizer.{index}.exp_avg"].shape == parameter.shape
             assert kept[f"{name}_optimizer.{index}.exp_avg_sq"].shape == parameter.shape
             assert kept[f"{name}_optimizer.{index}.step"].item() == 2
+
+
+def test_a_checkpoint_in_which_every_bias_was_trained_loads_and_goes_on(tmp_path):
+    config = tiny_config()
+    players = tiny_players(config)
+    players.generator.requires_grad_(True)
+    before = snapshot(trained(config, players=players))
+    write_checkpoint(tmp_path, "0000002", before, {"iteration": 2})
+    fresh = tiny_players(config)
+    tensors_to_learner(read_newest(tmp_path), fresh)
+    assert different(snapshot(fresh), before) == []
+    bias = fresh.generator.blocks[0].conv1.bias.clone()
+    assert bias.any()
+    trained(config, players=fresh, start=2)
+    assert torch.equal(fresh.generator.blocks[0].conv1.bias, bias)
 
 
 def test_facts_come_back(tmp_path):

@@ -62,19 +62,19 @@ class Generator(nn.Module):
         return torch.tanh(h.to(z.dtype))  # full precision even under autocast
 
     def redundant_biases(self) -> list[nn.Parameter]:
-        """Biases that the batch normalised by its own mean does not depend on: their gradients are rounding errors.
+        """Biases without effect in training: a later normalisation subtracts them with the mean of the batch.
 
-        A shift inside a block is subtracted with the mean by the block's second normalisation. A shift of its output is
-        one of the next block's output too, through the shortcut, up to the last normalisation, unless it meets
-        self-attention.
+        Their gradients are rounding errors. A block's second normalisation subtracts the first bias. The others shift
+        the output of the block, and through shortcuts the outputs of later blocks, until the last normalisation
+        subtracts the shift; self-attention in between would depend on it.
         """
         if any(VARIANTS[n].whitening == "none" for n in (self.config.normalization, self.config.final_normalization)):
             return []
-        found, outputs = [], ("conv2", "shortcut", "conv")
+        found, names = [], ["conv1", "conv2", "shortcut", "conv"]
         for block in reversed(self.blocks):
             if isinstance(block, SelfAttention):
-                outputs = ()
-            layers = [getattr(block, name, None) for name in ("conv1", *outputs)]
+                names = ["conv1"]
+            layers = [getattr(block, name, None) for name in names]
             found += [bias for layer in layers if isinstance(bias := getattr(layer, "bias", None), nn.Parameter)]
         return found
 
