@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from wcgan.report.charts import HEIGHT, WIDTH, Series, series_to_svg
+from wcgan.report.html import CHART, tag
+
 SETTINGS = ["generator.widths=[4,4]", "discriminator.widths=[4,4,4]", "train.batch=4", "train.generator_batch=4"]
 SETTINGS += ["train.sample_every=2000", "train.checkpoint_every=1000", "train.evaluate_images=500"]
 SETTLED = 0.1  # of the run: caches are filled by then
@@ -25,6 +28,31 @@ def sample(process: subprocess.Popen[bytes], metrics: Path) -> tuple[int, int, i
     resident = int(status.split("VmRSS:")[1].split()[0]) // 1024
     files = len(os.listdir(f"/proc/{process.pid}/fd"))
     return last_iteration(metrics), resident, files, metrics.stat().st_size if metrics.exists() else 0
+
+
+def samples_to_picture(samples: list[tuple[int, int, int, int]]) -> str:
+    """Memory, open files and the log's growth over the iterations, side by side: docs/images/long-run.svg."""
+    known = [row for row in samples if row[0] > 0]
+    curves = {
+        "Resident memory (MB)": [(row[0], row[1]) for row in known],
+        "Open files": [(row[0], row[2]) for row in known],
+        "metrics.jsonl, bytes per iteration": [(row[0], row[3] / row[0]) for row in known],
+    }
+    panels = [
+        tag(
+            "svg",
+            tag("text", title, x=16, y=20, class_="title"),
+            tag("svg", series_to_svg(title, [Series("", 0, tuple(points))]), y=28, width=WIDTH, height=HEIGHT),
+            x=WIDTH * place,
+        )
+        for place, (title, points) in enumerate(curves.items())
+    ]
+    paper = tag("rect", width="100%", height="100%", class_="paper")
+    size = {"viewBox": f"0 0 {WIDTH * len(panels)} {HEIGHT + 36}", "width": WIDTH * len(panels), "height": HEIGHT + 36}
+    title = "Memory, open files and the size of the log over a long run"
+    content = (tag("title", title), tag("style", CHART), paper, *panels)
+    picture = tag("svg", *content, xmlns="http://www.w3.org/2000/svg", role="img", **size)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{picture}\n'
 
 
 @pytest.mark.slow
@@ -49,6 +77,7 @@ def test_memory_files_and_log_are_flat_over_a_long_run(tmp_path, iterations):
         finally:
             process.kill()
             process.wait()
+    (tmp_path / "long-run.svg").write_text(samples_to_picture(samples), encoding="utf-8")
     samples = [row for row in samples if SETTLED * iterations <= row[0] < iterations]  # the last is evaluated
     first, last = samples[0], samples[-1]
     assert last[0] > 0.8 * iterations
