@@ -53,8 +53,9 @@ def test_command_lines(command, tmp_path, monkeypatch, attack, cases):
         with attack.case():
             code, out, err = command(*arguments)
             codes.add(code)
-            assert code in (0, 2), (arguments, code, err)
+            missing = "rows cannot be trained here" in out  # a table by its name, without its data
+            assert code in (0, 2) or (code == 1 and missing), (arguments, code, err)
             assert "Traceback" not in out + err, arguments
             assert "\x1b" not in out + err, arguments
-            assert code == 0 or err, arguments
-    assert codes == {0, 2}
+            assert code < 2 or err, arguments
+    assert {0, 2} <= codes

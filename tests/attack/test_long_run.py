@@ -31,8 +31,8 @@ def sample(process: subprocess.Popen[bytes], metrics: Path) -> tuple[int, int, i
 
 
 def samples_to_picture(samples: list[tuple[int, int, int, int]]) -> str:
-    """Memory, open files and the log's growth over the iterations, side by side: docs/images/long-run.svg."""
-    known = [row for row in samples if row[0] > 0]
+    """Memory, open files and the log's growth while it trains, side by side: docs/images/long-run.svg."""
+    known = [row for row in samples if 100 <= row[0] < samples[-1][0]]  # at the last it evaluates
     curves = {
         "Resident memory (MB)": [(row[0], row[1]) for row in known],
         "Open files": [(row[0], row[2]) for row in known],
