@@ -50,3 +50,8 @@ def test_whitening_is_recorded_and_replayed():
     covariance.copy_(make_symmetric(2, 16, 50.0, DEVICE))
     graph.replay()
     torch.testing.assert_close(out, covariance_to_whitening(covariance, "zca"))
+
+
+def test_the_kernel_is_trusted_where_float32_products_may_be_rounded(monkeypatch):
+    monkeypatch.setattr("torch.backends.cuda.matmul.allow_tf32", True)
+    assert jacobi.works.__wrapped__(torch.device(DEVICE, 0))
