@@ -139,15 +139,18 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
         return
     cudnn, memory = torch.backends.cudnn, cast(Any, torch.utils.deterministic)
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    flags = cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory
+    timed, filled = cudnn.benchmark, memory.fill_uninitialized_memory
     try:
-        torch.use_deterministic_algorithms(True)
-        cudnn.deterministic, cudnn.benchmark = True, False
+        torch.use_deterministic_algorithms(True)  # cuDNN's as well
         memory.fill_uninitialized_memory = False  # nothing here reads such memory, and filling it takes time
+        if timed:  # else cuDNN's choice depends on the clock
+            cudnn.benchmark = False
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = flags
+        memory.fill_uninitialized_memory = filled
+        if timed:
+            cudnn.benchmark = True
 
 
 # Random numbers
