@@ -209,6 +209,10 @@ class Database:
         with self._lock:
             self._close()
 
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:
+            self._close()
+
     def _transaction(self, statements: Sequence[Statement], alone_with: str | None) -> list[tuple[Any, ...]]:
         if self._connection is None:
             self._connection = self._dialect.connect(self._where)
@@ -245,14 +249,17 @@ def _connect_sqlite(where: str) -> sqlite3.Connection:
         if os.path.islink(name):  # SQLite would follow it
             raise DatabaseError(f"the votes' database cannot be used: {name} is a link, not a file")
     connection = sqlite3.connect(where, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-    for pragma in ("trusted_schema = OFF", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-    own = connection.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
-    if own != (0,):  # a view can pose as a table, and never end
+    try:
+        for pragma in ("trusted_schema = OFF", "journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+        own = connection.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
+        if own != (0,):  # a view can pose as a table, and never end
+            raise DatabaseError(
+                f"the votes' database cannot be used: {where} has views or triggers that wcgan did not make"
+            )
+    except BaseException:
         connection.close()
-        raise DatabaseError(
-            f"the votes' database cannot be used: {where} has views or triggers that wcgan did not make"
-        )
+        raise
     return connection
 
 
