@@ -1,5 +1,6 @@
 """The ablation of the recipe: rows that are one change each, and a table of those that were run."""
 
+import pytest
 from tests.benchmarks.scripts import load_script
 from tests.train.test_start import TINY
 
@@ -18,6 +19,7 @@ def test_a_row_changes_what_it_says_and_nothing_else():
         assert changed == {setting.split("=")[0] for setting in recipe.ROWS[row]}, row
 
 
+@pytest.mark.slow
 def test_rows_that_were_run_are_in_the_table(tmp_path, capsys):
     tiny = [part for setting in TINY for part in ("--set", setting)]
     for rows in (["recipe"], ["cBN", "recipe"]):

@@ -55,17 +55,6 @@ def test_eager_layers_equal_the_operators(name, training, layout, relu, by_opera
     assert found[0].stride() == inputs[0].stride()
 
 
-@pytest.mark.parametrize("relu", [False, True], ids=["", "relu"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("samples", [1, 6])
-@pytest.mark.parametrize("name", TRAINED)
-def test_evaluation_without_gradients_equals_the_operators(name, samples, layout, relu, by_operators):
-    layer, inputs = make_case(name, layout, training=False)
-    part = tuple(values[:samples] for values in inputs)
-    with torch.no_grad():
-        torch.testing.assert_close(layer(*part, relu=relu), by_operators(layer, *part, relu), **EXACT)
-
-
 @pytest.mark.parametrize(
     ("name", "training", "node"), [("WC", True, "_WhitenColor"), ("cWC", True, "_WhitenColor"), ("WC", False, "_Map")]
 )

@@ -75,6 +75,7 @@ def test_trials_are_runs_and_the_best_is_named(optuna, tmp_path):
     assert command == f'wcgan train "digits/cWC" --set "{trials[0].settings[0]}" --set "{trials[0].settings[1]}"'
 
 
+@pytest.mark.slow
 def test_a_trial_behind_the_median_is_stopped_at_its_rung(optuna, tmp_path, monkeypatch):
     scores = iter([3.0, 1.0] * 3 + [9.0])  # three trials that finish, and one that is behind at its first rung
     monkeypatch.setattr("wcgan.reproduce.tune.fid_at", lambda folder, iteration: next(scores))

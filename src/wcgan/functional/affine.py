@@ -181,40 +181,22 @@ def is_small_or_on_gpu(x: Tensor) -> bool:
     return x.numel() <= LARGEST_ON_CPU if x.device.type == "cpu" else kernels_for(x) is not None
 
 
-def map_eagerly(
-    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, w: Tensor, mean: Tensor, relu: bool
-) -> Tensor | None:
+def map_eagerly(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor | None:
     """`color w (x - mean) + shift` with constants `w (1, d, d)` and `mean (d,)`, or None: ask `affine`.
 
-    The others are a batch, not empty, and full colorings with their shifts, for which `is_eager` is True: `(d, d)` and
-    `(d,)`, or on a CPU and without gradients `(K, d, d)` and `(K, d)`, with an index as for `affine`.
+    The others are a batch, not empty, and a coloring `(d, d)` and a shift `(d,)`, for which `is_eager` is True.
     """
     if w.shape[0] != 1 or w.requires_grad or mean.requires_grad or not is_flat(x) or not is_eager((w,)):
         return None
-    dtype, on_cpu = w.dtype, x.device.type == "cpu"
+    dtype = w.dtype
     if not (color.dtype == shift.dtype == mean.dtype == dtype == compute_dtype(x)) or not is_small_or_on_gpu(x):
         return None
-    if on_cpu and x.dtype != dtype:
+    if x.dtype != dtype and x.device.type == "cpu":
         return None
-    wanted = torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad)
-    if color.dim() == 3:
-        return _map_slots(x, color, shift, index, w[0], mean, relu) if on_cpu and not wanted else None
-    if wanted:
+    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
         out: Tensor = _Map.apply(x, color, shift, w[0], mean, relu)
         return out
     return _map(x, color, shift, w[0], mean, relu)[0]
-
-
-def _map_slots(
-    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, w: Tensor, mean: Tensor, relu: bool
-) -> Tensor:
-    """Whitens the batch first: a small batch has fewer positions than all classes together have rows."""
-    whitened = as_positions(_apply(x, w, torch.zeros_like(mean), mean))
-    if index is not None:
-        color, shift = color.index_select(0, index), shift.index_select(0, index)
-    out = torch.empty_like(x)
-    as_positions(out).copy_(torch.baddbmm(shift.unsqueeze(2), color.expand(x.shape[0], -1, -1), whitened))
-    return out.relu_() if relu else out
 
 
 class _Map(torch.autograd.Function):

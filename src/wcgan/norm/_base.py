@@ -183,8 +183,8 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 out = batch_norm(x, running_mean, second, scale, bias, eps=self.eps)
                 return out.relu() if relu else out
             whitening = self._running_whitening()
-            if color is not None and shift is not None and is_full(color, shift):
-                mapped = map_eagerly(x, color, shift, index, whitening, running_mean, relu)
+            if color is not None and shift is not None and color.dim() == 2 and shift.dim() == 1:
+                mapped = map_eagerly(x, color, shift, whitening, running_mean, relu)
                 if mapped is not None:
                     return mapped
         matrix, offset, mean = self.as_map(*_as_slots(color, shift), whitening)
