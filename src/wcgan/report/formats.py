@@ -64,7 +64,8 @@ def rows_to_csv(heads: Sequence[str], rows: Iterable[Mapping[str, object]]) -> s
     text = io.StringIO()
     writer = csv.DictWriter(text, heads, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    # Python 3.10 cannot write a NUL
+    writer.writerows({k: v.replace("\0", "") if isinstance(v, str) else v for k, v in row.items()} for row in rows)
     return text.getvalue()
 
 
