@@ -144,7 +144,7 @@ def determinism():
     return torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark, memory
 
 
-@pytest.mark.parametrize(("before", "timed"), [("default", False), ("warn", True)])
+@pytest.mark.parametrize(("before", "timed"), [("default", False), pytest.param("warn", True, marks=pytest.mark.slow)])
 def test_deterministic_algorithms_are_in_force_within_and_what_was_set_before_is_restored(before, timed):
     """In a process of its own: PyTorch's test suite, which others here import, forbids to set cuDNN's flags."""
     code = f"""

@@ -72,6 +72,7 @@ def test_all_seventeen_variants_are_trained_and_measured_on_ray_while_workers_ar
     assert {path: content for path, content in everything(out).items() if "seed-" in str(path)} == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_table_says_where_it_stands_and_the_same_command_goes_on(tmp_path):
     out, iterations = tmp_path / "out", 60
     settings = tiny(iterations, pictures=write_pictures(tmp_path / "pictures"))

@@ -57,7 +57,8 @@ def work(index, count, folder):
     assert not [task for task in tasks.glob("*/comm") if "gloo" in task.read_text()]
 
 
-@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
 def test_the_figures_do_not_depend_on_the_number_of_processes(tmp_path, count):
     alone = measure(Rank(), tmp_path / "alone")
     multiprocessing.spawn(work, (count, tmp_path), nprocs=count)

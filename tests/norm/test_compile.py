@@ -45,7 +45,10 @@ def compare(eager, compiled, layer, seed, **tolerance):
     torch.testing.assert_close(*results, **tolerance)
 
 
-@pytest.mark.parametrize("name", PATHS)
+QUICK = ("BN", "WC", "cWC_sa")  # the other paths are compiled in the slow tests
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in PATHS])
 def test_a_compiled_layer_trains_and_evaluates_as_the_eager_one(name):
     eager = make_layer(name, momentum=0.3)
     layer = copy.deepcopy(eager)

@@ -156,7 +156,7 @@ def test_statistics_that_are_not_handed_over_are_an_error_that_says_what_to_do(n
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not:UserWarning")  # PyTorch, of itself
-@pytest.mark.parametrize("name", ["WC", "WzcaC", "cBN"])
+@pytest.mark.parametrize("name", ["WC", *(pytest.param(name, marks=pytest.mark.slow) for name in ("WzcaC", "cBN"))])
 def test_compiled_derivatives_agree(name):
     function, x = as_function(training(name), *SHAPE)
     tangent = torch.ones_like(x) * x

@@ -123,6 +123,7 @@ def test_a_bad_mix_is_a_sentence_and_its_text_is_not_taken_for_html(opened):
     assert "weights are numbers such as 3, 1; got '<b>much</b>'" in toast.inner_text()
 
 
+@pytest.mark.slow
 def test_another_generator_brings_its_own_classes_and_picture(opened, samplers):
     page = opened()
     before = source(page, "#samples")
@@ -173,6 +174,7 @@ def test_the_slider_goes_from_class_to_class_and_the_animation_moves(opened, sam
     assert (film.format, film.n_frames) == ("WEBP", 8)
 
 
+@pytest.mark.slow
 def test_a_generator_without_classes_goes_between_two_z_alone(opened, samplers):
     page = opened()
     open_tab(page, "Interpolate")
@@ -219,7 +221,7 @@ def test_a_layer_shows_its_covariances_spectrum_and_neighbours(opened, samplers)
     page.locator("#assignment").wait_for(state="hidden")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (390, "dark")])
 def test_every_tab_says_what_it_is_for_and_fits_its_window_in_readable_letters(opened, width, scheme):
     page = opened(width, scheme)
     for name, (purpose, _) in tabs.TABS.items():
@@ -229,6 +231,7 @@ def test_every_tab_says_what_it_is_for_and_fits_its_window_in_readable_letters(o
         assert page.evaluate(SMALL) == [], name
 
 
+@pytest.mark.slow
 def test_the_picture_is_above_its_controls_on_a_phone_and_beside_them_in_a_wide_window(opened):
     for width, side in ((390, "y"), (1280, "x")):
         page = opened(width)
@@ -236,6 +239,7 @@ def test_the_picture_is_above_its_controls_on_a_phone_and_beside_them_in_a_wide_
         assert (picture[side] < controls[side]) == (width == 390)
 
 
+@pytest.mark.slow
 def test_dark_paper_is_dark_and_light_paper_light(opened):
     lightness = []
     for scheme in ("light", "dark"):
@@ -245,6 +249,7 @@ def test_dark_paper_is_dark_and_light_paper_light(opened):
     assert lightness[1] < 100
 
 
+@pytest.mark.slow
 def test_an_animation_fills_its_place(opened):
     page = opened()
     open_tab(page, "Interpolate")
@@ -254,6 +259,7 @@ def test_an_animation_fills_its_place(opened):
     assert film["y"] < page.locator("#position").bounding_box()["y"]
 
 
+@pytest.mark.slow
 def test_no_picture_is_a_white_block_on_dark_paper(opened):
     page = opened(scheme="dark")
     for name, places in {"Sample": ["#samples"], "Fixed z": ["#fixed-z"], "Inside": ["#before", "#assignment"]}.items():
