@@ -106,7 +106,7 @@ module.tune(config_of, [RATES], Path("tune"), 2, rungs=2)
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     before = (tmp_path / "tune" / "trial-0" / "metrics.jsonl").read_text()
-    with pytest.raises(ValueError, match="exists already: name another with --out, or go on with --resume"):
+    with pytest.raises(ValueError, match="exists already: name another folder"):
         tune(config_of, [RATES], tmp_path / "tune", 2, rungs=2)
     trials, _ = tune(config_of, [RATES], tmp_path / "tune", 2, rungs=2, resume=True, say=lambda line: None)
     assert len(trials) == 2
