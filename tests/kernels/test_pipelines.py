@@ -97,26 +97,23 @@ def test_sums_of_products_race_with_nothing(kind, d, name, precision):
 
 
 @pytest.mark.parametrize(("name", "precision"), PRECISIONS)
-@pytest.mark.parametrize("terms", [1, 2])
+@pytest.mark.parametrize("kind", ["forward", "gradient", "gradient with an offset"])
 @pytest.mark.parametrize(
     ("d", "length"), [*LAUNCHED, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
 )
-def test_maps_race_with_nothing(d, length, terms, name, precision):
-    after = name == "bfloat16"  # the mean is subtracted after the product
-    types = dict.fromkeys(("out", "x1", "m1", "x2", "m2"), TYPES[name]) | {"offset": "*fp32"}
-    pulled = {"1": after or terms == 2, "2": after}  # of two terms, the first is a gradient's, whose mean comes after
-    flags = {f"CENTRED{n}": not on for n, on in pulled.items()} | {f"PULLED{n}": on for n, on in pulled.items()}
-    types |= {f"{'pulls' if on else 'mean'}{n}": "*fp32" for n, on in pulled.items()}
-    slotted = length is not None
+def test_maps_race_with_nothing(d, length, kind, name, precision):
+    forward, slotted = kind == "forward", length is not None
+    mean = "pulls" if name == "bfloat16" else "mean"  # subtracted after the product, or before it
+    first = {"forward": mean, "gradient": "pulls", "gradient with an offset": None}[kind]
+    means = {f"{mean}2", *([] if first is None else [f"{first}1"])}
+    types = dict.fromkeys(("out", "x1", "m1", "x2", "m2"), TYPES[name]) | dict.fromkeys(means, "*fp32")
+    types |= {} if kind == "gradient" else {"offset": "*fp32"}
+    flags = {"TERMS": 1 if forward else 2, "OFFSET": "offset" in types, "RELU": forward}
     flags |= {
-        "TERMS": terms,
-        "OFFSET": terms == 1,
-        "RELU": terms == 1,
-        "SLOTTED": slotted,
-        "INDEXED": False,
-        "FLAT": not slotted,
+        f"{flag}{n}": f"{key}{n}" in types for flag, key in (("CENTRED", "mean"), ("PULLED", "pulls")) for n in "12"
     }
-    absent = {key: None for key in ("mean1", "mean2", "pulls1", "pulls2", "index") if key not in types}
+    flags |= {"SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
+    absent = {key: None for key in ("offset", "mean1", "mean2", "pulls1", "pulls2", "index") if key not in types}
     tiles = map_options(d, length, element_size(name))
     options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}
     constants = {**flags, **absent, **tiles, "PRECISION": precision, "od": 1, "ad": 1, "bd": 1}

@@ -106,7 +106,9 @@ module.tune(config_of, [RATES], Path("tune"), 2, rungs=2)
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     before = (tmp_path / "tune" / "trial-0" / "metrics.jsonl").read_text()
-    with pytest.raises(ValueError, match="exists already: name another folder"):
+    with pytest.raises(
+        ValueError, match=r"exists already: name another folder \(--out\), or resume the search \(--resume\)"
+    ):
         tune(config_of, [RATES], tmp_path / "tune", 2, rungs=2)
     trials, _ = tune(config_of, [RATES], tmp_path / "tune", 2, rungs=2, resume=True, say=lambda line: None)
     assert len(trials) == 2
