@@ -4,11 +4,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from wcgan.functional import covariance_to_whitening
 from wcgan.functional._factorisations import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
+from wcgan.norm import FoldedMap
 from wcgan.reproduce.timed_iteration import (
     PrintedProgress,
     Step,
@@ -180,7 +182,7 @@ def measure_iterations(bench: Bench) -> None:
             floor = asdict(work_to_floor(config_to_work(config)))
             bench.add("floor", name, value={key: round(number, 4) for key, number in floor.items()})
             if bench.device == "cuda":
-                milliseconds, counts = profile_iteration(step)
+                milliseconds, counts = profile_kernels(step)
                 bench.add("kernel_ms", name, value=milliseconds)
                 bench.add("kernels", name, value=counts)
 
@@ -217,8 +219,8 @@ def iteration_timer(step: Step, bench: Bench) -> Timer:
     return partial(timing, max(1, min(20, int(bench.sizes.timing_seconds / timing(1)))))
 
 
-def profile_iteration(step: Step, iterations: int = 3) -> tuple[dict[str, float], dict[str, float]]:
-    """Kernels of an iteration, by kind: their milliseconds and their number."""
+def profile_kernels(step: Step, iterations: int = 3) -> tuple[dict[str, float], dict[str, float]]:
+    """Kernels of an iteration or another step, by kind: their milliseconds and their number."""
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for number in range(iterations):
             step(number)
@@ -229,15 +231,25 @@ def profile_iteration(step: Step, iterations: int = 3) -> tuple[dict[str, float]
     return {k: round(t, 3) for k, t in times.items()}, {k: round(n, 1) for k, n in counts.items()}
 
 
+# Name -> normalisation, and what is compiled without one of the changes for speed, to see its effect.
+INFERENCE: dict[str, tuple[str, Callable[[], AbstractContextManager[object]]]] = {
+    "BN": ("BN", nullcontext),
+    "WC": ("WC", nullcontext),
+    "WC, ReLU apart": ("WC", partial(patch.object, FoldedMap, "_is_rectified_in_one", lambda self, x: False)),
+    "BN, sum transposed": ("BN", partial(patch, "wcgan.nets.blocks.is_exporting", lambda: True)),
+    "WC, sum transposed": ("WC", partial(patch, "wcgan.nets.blocks.is_exporting", lambda: True)),
+}
+
+
 def measure_inference(bench: Bench) -> None:
     """Images from a folded generator in bfloat16, compiled, where every normalisation layer is a constant map."""
     timers: dict[str, Timer] = {}
     dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
-    for name in ("BN", "WC"):
+    for name, (normalization, form) in INFERENCE.items():
         if not bench.wants("inference_ms", name):
-            return
-        with bench.attempt("inference_ms", name):
-            config = iteration_config(name, bench.sizes.network_width, [])
+            break
+        with bench.attempt("inference_ms", name), form():
+            config = iteration_config(normalization, bench.sizes.network_width, [])
             generator = build_generator(config.generator).to(bench.device)
             noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
             with torch.no_grad():
@@ -246,7 +258,12 @@ def measure_inference(bench: Bench) -> None:
                 folded = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
                 if bench.device == "cuda":
                     folded.compile(dynamic=False)
-                timers[name] = make_timer([torch.no_grad()(partial(folded, noise.to(dtype)))] * 5, bench.device)
+                call = torch.no_grad()(partial(folded, noise.to(dtype)))
+                timers[name] = make_timer([call] * 5, bench.device)
+                if bench.device == "cuda":
+                    milliseconds, counts = profile_kernels(lambda _, call=call: call())
+                    bench.add("inference_kernel_ms", name, value=milliseconds)
+                    bench.add("inference_kernels", name, value=counts)
     for name, times in take_turns(timers, bench.sizes.rounds).items():
         bench.add("inference_ms", name, value=round(1e3 * median(times), 4))
 
