@@ -203,13 +203,18 @@ def test_layers_compute_what_they_do_by_plain_operators(variant, groups, request
         torch.testing.assert_close(value, wanted, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("variant", ["WC", "cWC"])
+@pytest.mark.parametrize("variant", ["WC", "cWC", "cWC_sa"])
 def test_a_compiled_layer_is_one_operator_each_way(variant, kernels_everywhere, monkeypatch):
     monkeypatch.setattr(_eager, "_is_compiled_by_kernels", constant(lambda *_: True))
-    classes = 3 if variant == "cWC" else None
-    layer = wcgan.normalization(variant, 6, classes)
+    for d, n in ((6, 8), (5, 8), (7, 12)):  # other sizes make the compiler take them for variables
+        check_compiled(variant, d, n)
+
+
+def check_compiled(variant, d, n):
+    classes = None if variant == "WC" else 3
+    layer = wcgan.normalization(variant, d, classes)
     other, calls = copy.deepcopy(layer), []
-    x, labels = make_batch((8, 6, 9)).unflatten(2, (3, 3)), (torch.arange(8) % 3,) if classes else ()
+    x, labels = make_batch((n, d, 9)).unflatten(2, (3, 3)), (torch.arange(n) % 3,) if classes else ()
 
     def backend(graph, _):
         calls.extend(str(node.target) for node in graph.graph.nodes if "wcgan" in str(node.target))

@@ -230,11 +230,11 @@ def _by_library(d: int, device: int, eps: float) -> Any:
 def _whiten_color_compiled(
     x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
 ) -> Result | None:
-    if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, x.shape[1]) or transformed():
+    d = color.shape[-1]  # known to the compiler, which x.shape[1] may not be
+    if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d) or transformed():
         return None
     if not _are_few(x, color):
         return None
-    d = x.shape[1]
     out, kept = _layer(x, _plain(color), _plain(shift), index, eps, relu)
     retry, covariance = (-(-d // 32) + n for n in (0, 1))  # where `kernels.layer` has them, in blocks of 32
     return Result(out, kept[:d], kept[32 * covariance :][: d * d].view(d, d), kept[32 * retry :][:1])
