@@ -9,6 +9,8 @@ import pytest
 import torch
 from tests.kernels.cases import in_layout, make_batch
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 
 import wcgan
 from wcgan.functional import _eager
@@ -199,3 +201,37 @@ def test_layers_compute_what_they_do_by_plain_operators(variant, groups, request
     request.getfixturevalue("kernels_everywhere")
     for value, wanted in zip(training_step(variant, groups, "_ByKernelsBackward"), expected, strict=True):
         torch.testing.assert_close(value, wanted, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("variant", ["WC", "cWC", "cWC_sa"])
+def test_a_compiled_layer_is_one_operator_each_way(variant, kernels_everywhere, monkeypatch):
+    monkeypatch.setattr(_eager, "_is_compiled_by_kernels", constant(lambda *_: True))
+    for d, n in ((6, 8), (5, 8), (7, 12)):  # other sizes make the compiler take them for variables
+        check_compiled(variant, d, n)
+
+
+def check_compiled(variant, d, n):
+    classes = None if variant == "WC" else 3
+    layer = wcgan.normalization(variant, d, classes)
+    other, calls = copy.deepcopy(layer), []
+    x, labels = make_batch((n, d, 9)).unflatten(2, (3, 3)), (torch.arange(n) % 3,) if classes else ()
+
+    def backend(graph, _):
+        calls.extend(str(node.target) for node in graph.graph.nodes if "wcgan" in str(node.target))
+        return make_boxed_func(graph.forward)
+
+    compiled = torch.compile(layer, backend=aot_autograd(fw_compiler=backend), fullgraph=True)
+    for module, call in ((layer, compiled), (other, other)):
+        given = x.clone().requires_grad_()
+        out = call(given, *labels, relu=True)
+        out.sin().sum().backward()
+        module.found = [out.detach(), given.grad, *(p.grad for p in module.parameters()), *module.buffers()]
+    for value, wanted in zip(layer.found, other.found, strict=True):
+        torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-4)
+    whitening = [call for call in calls if "label" not in call]
+    assert whitening == ["wcgan.layer.default", "wcgan.layer_gradients.default"]
+
+
+def constant(function):
+    function._dynamo_marked_constant = True
+    return function

@@ -8,13 +8,22 @@ rounding, and the statistics have no gradient. A second derivative, or one for s
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
-from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, layer_kernels, without_autocast
+from wcgan.functional._operators import (
+    cholesky_for,
+    is_eager,
+    kernels_for,
+    layer_kernels,
+    register,
+    register_gradient,
+    transformed,
+    without_autocast,
+)
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
 from wcgan.functional.affine import LARGEST_ON_CPU, affine, compose, derive_again, like
 from wcgan.functional.normalize import whiten_color
@@ -56,10 +65,14 @@ def whiten_color_eagerly(
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
     """
-    if color is None or shift is None or not is_eager((x, color, shift, index)):
+    if color is None or shift is None:
         return None
     d, size = x.shape[1], x.numel()
     if d == 1 or not size or not is_flat(x):
+        return None
+    if torch.compiler.is_compiling():
+        return _whiten_color_compiled(x, color, shift, index, eps, relu)
+    if not is_eager((x, color, shift, index)):
         return None
     if kernels_for(x) is not None:
         fused = cholesky_for(color, RETRY_SHRINKAGE) is not None
@@ -209,6 +222,91 @@ def _by_library(d: int, device: int, eps: float) -> Any:
 
     factorise.direct_for = lambda tensors: None  # type: ignore[attr-defined]
     return factorise
+
+
+# Compiled code on a GPU: one operator each way, with the same kernels
+
+
+def _whiten_color_compiled(
+    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
+) -> Result | None:
+    d = color.shape[-1]  # known to the compiler, which x.shape[1] may not be
+    if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d) or transformed():
+        return None
+    if not _are_few(x, color):
+        return None
+    out, kept = _layer(x, _plain(color), _plain(shift), index, eps, relu)
+    retry, covariance = (-(-d // 32) + n for n in (0, 1))  # where `kernels.layer` has them, in blocks of 32
+    return Result(out, kept[:d], kept[32 * covariance :][: d * d].view(d, d), kept[32 * retry :][:1])
+
+
+def _is_compiled_by_kernels(kind: str, device: int, dtype: torch.dtype, d: int) -> bool:
+    """Whether kernels and factorisation support such a batch."""
+    if kind != "cuda":
+        return False
+    probe = torch.empty(2, d, dtype=dtype, device=torch.device(kind, device))
+    matrix = torch.empty(d, d, device=probe.device)
+    return kernels_for(probe) is not None and cholesky_for(matrix, RETRY_SHRINKAGE) is not None
+
+
+_is_compiled_by_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a fact of the machine
+
+
+def _fake_layer(x, color, shift, index, eps, relu) -> tuple[Tensor, Tensor]:
+    d, slots = x.shape[1], color.shape[0] if color.dim() == 3 else 1
+    blocks = -(-d // 32) + 1 + 2 * -(-d * d // 32) + -(-slots * d * d // 32)
+    return torch.empty_like(x), color.new_empty(32 * blocks)
+
+
+@register("layer", fake=_fake_layer)
+def _layer(
+    x: Tensor, color: Tensor, shift: Tensor, index: Optional[Tensor], eps: float, relu: bool
+) -> tuple[Tensor, Tensor]:
+    out, kept = layer_kernels().forward(x, color, shift, index, None, eps, relu, _fused if x.is_cuda else _by_library)
+    return out, kept
+
+
+def _layer_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.eps, relu = inputs
+    out, kept = output
+    ctx.save_for_backward(*tensors, kept, out if relu else None)
+    ctx.mark_non_differentiable(kept)
+    ctx.set_materialize_grads(False)
+
+
+def _layer_backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    x, color, shift, index, kept, out = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 6
+    grad = like(grad, x)
+    if out is not None:
+        grad = torch.where(out > 0, grad, 0)
+    wanted = ctx.needs_input_grad[0]
+    grad_x, grad_color, grad_shift = _layer_gradients(x, grad, color, shift, index, kept, ctx.eps, wanted)
+    return grad_x if wanted else None, grad_color, grad_shift, None, None, None
+
+
+def _fake_layer_gradients(x, grad, color, shift, index, kept, eps, wanted) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(x) if wanted else x.new_empty(0), torch.empty_like(color), torch.empty_like(shift)
+
+
+@register("layer_gradients", fake=_fake_layer_gradients)
+def _layer_gradients(
+    x: Tensor,
+    grad: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Optional[Tensor],
+    kept: Tensor,
+    eps: float,
+    wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = layer_kernels().backward(x, grad, color, shift, index, None, kept, eps, (wanted, True))
+    grad_x, grad_color, grad_shift = found
+    return grad_x if wanted else x.new_empty(0), grad_color, grad_shift
+
+
+register_gradient(_layer, _layer_backward, _layer_context)
 
 
 # One coloring for all samples, without kernels: the batch is a matrix (d, m)
