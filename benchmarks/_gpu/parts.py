@@ -244,28 +244,39 @@ INFERENCE: dict[str, tuple[str, Callable[[], AbstractContextManager[object]]]] =
 def measure_inference(bench: Bench) -> None:
     """Images from a folded generator in bfloat16, compiled, where every normalisation layer is a constant map."""
     timers: dict[str, Timer] = {}
-    dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
     for name, (normalization, form) in INFERENCE.items():
         if not bench.wants("inference_ms", name):
             break
         with bench.attempt("inference_ms", name), form():
-            config = iteration_config(normalization, bench.sizes.network_width, [])
-            generator = build_generator(config.generator).to(bench.device)
-            noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
-            with torch.no_grad():
-                generator(noise)  # so that the statistics are not the identity
-                folded = wcgan.fold(generator).to(dtype=dtype)
-                folded = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-                if bench.device == "cuda":
-                    folded.compile(dynamic=False)
-                call = torch.no_grad()(partial(folded, noise.to(dtype)))
-                timers[name] = make_timer([call] * 5, bench.device)
-                if bench.device == "cuda":
-                    milliseconds, counts = profile_kernels(lambda _, call=call: call())
-                    bench.add("inference_kernel_ms", name, value=milliseconds)
-                    bench.add("inference_kernels", name, value=counts)
+            draw = make_inference(normalization, bench)
+            timers[name] = make_timer([draw] * 5, bench.device)
+            if bench.device == "cuda":
+                milliseconds, counts = profile_kernels(draw)
+                bench.add("inference_kernel_ms", name, value=milliseconds)
+                bench.add("inference_kernels", name, value=counts)
     for name, times in take_turns(timers, bench.sizes.rounds).items():
         bench.add("inference_ms", name, value=round(1e3 * median(times), 4))
+
+
+def make_inference(normalization: str, bench: Bench) -> Callable[..., Tensor]:
+    """A function that draws a batch of images."""
+    dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
+    config = iteration_config(normalization, bench.sizes.network_width, [])
+    generator = build_generator(config.generator).to(bench.device)
+    noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
+    with torch.no_grad():
+        generator(noise)  # so that the statistics are not the identity
+    folded = wcgan.fold(generator).to(dtype=dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    noise = noise.to(dtype)
+    if bench.device == "cuda":
+        folded.compile(dynamic=False)
+
+    @torch.no_grad()
+    def draw(number: int = 0) -> Tensor:
+        images: Tensor = folded(noise)
+        return images
+
+    return draw
 
 
 def measure_runs(bench: Bench, iterations: int, folder: Path | None, weights: Path | None) -> None:

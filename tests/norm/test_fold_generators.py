@@ -14,9 +14,12 @@ from wcgan.norm.fold import AbsorbedMap
 ROUNDING = {"rtol": 0, "atol": 1e-12}
 
 
-def trained_generator(name, kind="resnet"):
+BLOCKS = {"up": {}, "same": {"depth": 2}, "attention": {"attention": 8}, "deconvolution": {"kind": "dcgan"}}
+
+
+def trained_generator(name, kind="resnet", **fields):
     """In float64, with biases that are not 0 and statistics that are not those of the beginning."""
-    generator = make_generator(name, kind=kind, options={"momentum": 0.5}).double()
+    generator = make_generator(name, kind=kind, options={"momentum": 0.5}, **fields).double()
     for module in generator.modules():
         if getattr(module, "bias", None) is not None:
             randomize(nn.ParameterList([module.bias]))
@@ -44,6 +47,20 @@ def test_images_of_one_class_stay_what_they_were(name, kind):
     noise, labels = inputs(generator)
     expected = generator(noise, torch.full_like(labels, 2))
     torch.testing.assert_close(wcgan.fold(generator, label=2)(noise), expected, **ROUNDING)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("block", BLOCKS)
+@torch.no_grad()
+def test_images_in_channels_last_stay_what_they_were(block, compiled):
+    generator = trained_generator("WC", **BLOCKS[block])
+    folded = wcgan.fold(generator).to(memory_format=torch.channels_last)
+    if compiled:
+        torch._dynamo.reset()
+        folded = torch.compile(folded, backend="aot_eager", fullgraph=True)
+    images = folded(*inputs(generator))
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(images, generator(*inputs(generator)), **ROUNDING)
 
 
 @pytest.mark.parametrize("name", ["BN", "WC", "cWC", "cWC_sa"])
