@@ -37,6 +37,7 @@ from wcgan.reproduce.timed_iteration import (
     keep_compiled_networks,
     synthetic_data,
 )
+from wcgan.runs.config import Config
 from wcgan.train import graph
 from wcgan.train.batches import batches_of
 from wcgan.train.gan import build_players, compile_players, make_step
@@ -79,16 +80,16 @@ def factorise_by_library(covariance: Tensor, eye: Tensor) -> Tensor:
 
 def measure_layers(bench: Bench) -> None:
     """Forward and backward of a layer."""
-    cases = [(shape, torch.bfloat16) for shape in bench.sizes.shapes] + [(bench.sizes.float32_shape, torch.float32)]
-    for shape, dtype in cases:
-        case = f"{shape} {str(dtype).removeprefix('torch.')}"
+    wide = [(bench.sizes.float32_shape, torch.float32, rounding) for rounding in (False, True)]
+    for shape, dtype, rounding in [*((shape, torch.bfloat16, False) for shape in bench.sizes.shapes), *wide]:
+        case = f"{shape} {str(dtype).removeprefix('torch.')}{', TF32 allowed' * rounding}"
         inputs = make_inputs(shape, dtype, bench)
         timers: dict[str, Timer] = {}
         for name, (build, passes) in LAYERS.items():
             path = ("layer_us", case, name)
             if not bench.wants(*path):
                 continue
-            with bench.attempt(*path), passes():
+            with bench.attempt(*path), passes(), tf32_allowed() if rounding else nullcontext():
                 layer = build(shape[1]).to(bench.device)
                 calls = [partial(forward_backward, layer, x, cotangent) for x, cotangent in inputs]
                 calls = [calls[i % len(calls)] for i in range(bench.sizes.calls)]
@@ -178,7 +179,7 @@ def measure_iterations(bench: Bench) -> None:
             if baseline in times:
                 ratios = [a / b for a, b in zip(times[name], times[baseline], strict=True)]
                 bench.add("ratio_to_bn", name, value=round(median(ratios), 4))
-            config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
+            config = variant_config(variant, bench)
             floor = asdict(work_to_floor(config_to_work(config)))
             bench.add("floor", name, value={key: round(number, 4) for key, number in floor.items()})
             if bench.device == "cuda":
@@ -187,9 +188,14 @@ def measure_iterations(bench: Bench) -> None:
                 bench.add("kernels", name, value=counts)
 
 
+def variant_config(variant: Variant, bench: Bench) -> Config:
+    settings = (*bench.sizes.train_settings, *variant.settings)
+    return iteration_config(variant.normalization, bench.sizes.network_width, settings)
+
+
 def make_iteration(variant: Variant, bench: Bench) -> Step:
     """A step after compilation, capture and warm-up."""
-    config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
+    config = variant_config(variant, bench)
     hardware = find_hardware(replace(config.train, device=bench.device))
     players = build_players(config, hardware.device, hardware.channels_last)
     if variant.autodiff:

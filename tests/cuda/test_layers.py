@@ -126,7 +126,7 @@ def test_a_batch_and_a_coloring_anywhere_in_memory_give_the_same(name, training)
     """Not aligned, a gradient of another layout, a weight that is a transposed view."""
     layer, x, labels = layer_and_inputs(name, "cuda", samples=16, side=8)
     layer.train(training)
-    x = x.detach()
+    x = x.detach().contiguous()
     expected = step(copy.deepcopy(layer), x.clone().requires_grad_(), labels)
     assert layer.weight is not None
     layer.weight.data = layer.weight.data.mT.contiguous().mT
