@@ -75,25 +75,29 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     x = in_layout(make_batch((n, d, 9), name, layout, mean=1.0), layout).unflatten(2, (3, 3))
     color, shift, index = colorings(kind, n, d)
     fixed = None if statistics == "of the batch" else (torch.randn(d, d), torch.randn(d))
-    arguments, relu = (index, torch.zeros(()) if index is not None else None, fixed, EPS), kind == "class"
-    out, kept = layer_kernels.forward(x, color, shift, *arguments, relu, _eager._by_library)
+    shared = None if kind == "shared" else (torch.randn(d, d), torch.randn(d))
+    relu = kind == "class"
+    arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _eager._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, *arguments)
     grad = torch.randn_like(out)
     masked = torch.where(out > 0, grad, 0) if relu else grad
-    found = layer_kernels.backward(x, masked, color, shift, index, fixed, kept, EPS, (True, True))
-    leaves = [t.double().requires_grad_() for t in (x, color, shift)]
-    expected = oracle(*leaves, index, fixed)
+    given = (x, masked, color, shift, index, shared is not None, fixed, kept, EPS)
+    found = layer_kernels.backward(*given, (True, True))
+    leaves = [t.double().requires_grad_() for t in (x, color, shift, *(shared or ()))]
+    colored = leaves[1:3] if shared is None else (leaves[1] + leaves[3], leaves[2] + leaves[4])
+    expected = oracle(leaves[0], *colored, index, fixed)
     gradients = torch.autograd.grad(expected, leaves, masked.double())
     expected = expected.relu() if relu else expected
-    for what, value, wanted in zip(
-        ("output", "x", "color", "shift"), (out, *found), (expected, *gradients), strict=True
-    ):
+    named = ("output", "x", "color", "shift", "shared color", "shared shift")[: 4 if shared is None else 6]
+    assert found[3:] == (None, None) or shared is not None
+    for what, value, wanted in zip(named, (out, *found), (expected, *gradients), strict=False):
         error = (value.double() - wanted).norm() / wanted.norm()
         assert error <= PRECISIONS[name], f"{what}: off by {error:.2g}"
         assert value.shape == wanted.shape
-    alone, nothing = layer_kernels.forward(x, color, shift, *arguments, relu, _eager._by_library, keep=False)
+    alone, nothing = layer_kernels.forward(x, color, shift, *arguments, keep=False)
     assert nothing is None
     assert torch.equal(alone, out)
-    only = layer_kernels.backward(x, masked, color, shift, index, fixed, kept, EPS, (False, True))
+    only = layer_kernels.backward(*given, (False, True))
     assert only[0] is None
     assert torch.equal(only[1], found[1])
 
@@ -101,9 +105,9 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
 @pytest.mark.parametrize("shape", [(7, 4), (7, 4, 1), (5, 4, 3), (3, 4, 2, 1), (2, 4, 2, 3, 2), (1, 4, 7)], ids=str)
 def test_batches_of_every_rank(shape):
     x, (color, shift, _) = torch.randn(shape), colorings("shared", 1, 4)
-    out, kept = layer_kernels.forward(x, color, shift, None, None, None, EPS, False, _eager._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, None, None, None, None, EPS, False, _eager._by_library)
     grad = torch.randn_like(out)
-    grad_x, *_ = layer_kernels.backward(x, grad, color, shift, None, None, kept, EPS, (True, True))
+    grad_x, *_ = layer_kernels.backward(x, grad, color, shift, None, False, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
     expected = oracle(given, color.double(), shift.double(), None, None)
     torch.testing.assert_close(out, expected.float(), rtol=1e-4, atol=1e-4)

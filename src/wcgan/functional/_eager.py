@@ -34,6 +34,9 @@ def as_slots(color: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     return (color, shift) if shift.dim() == 2 else (color.unsqueeze(0), shift.unsqueeze(0))
 
 
+Shared = tuple[Tensor, Tensor]
+
+
 class Result(NamedTuple):
     """What `whiten_color` returns, and what is known on the host.
 
@@ -58,6 +61,7 @@ def whiten_color_eagerly(
     shift: Tensor | None,
     index: Tensor | None,
     poison: Tensor | None,
+    shared: Shared | None,
     eps: float,
     relu: bool,
 ) -> Result | None:
@@ -69,6 +73,7 @@ def whiten_color_eagerly(
         shift: `(K, d)`, or `(d,)`.
         index: as in `whiten_color`.
         poison: a scalar that is added to the output: 0 or NaN.
+        shared: a matrix `(d, d)` and a shift `(d,)` that are added to those of all slots, or None.
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
     """
@@ -78,6 +83,7 @@ def whiten_color_eagerly(
     if d == 1 or not size or not is_flat(x):
         return None
     if torch.compiler.is_compiling():
+        color, shift = add_shared(color, shift, shared)
         return _whiten_color_compiled(x, color, shift, index, poison, eps, relu)
     if not is_eager((x, color, shift, index)):
         return None
@@ -86,13 +92,14 @@ def whiten_color_eagerly(
         if not _are_few(x, color) or not (fused or x.device.type == "cpu"):
             return None
         kept: list[Tensor] = []
-        color, shift = _plain(color), _plain(shift)
+        given = (_plain(color), _plain(shift), *_plain_shared(shared))
         factorise = _fused if fused else _by_library
-        out = _ByKernels.apply(x, color, shift, index, poison, None, eps, relu, factorise, kept)
+        out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept)
         return Result(out, kept=kept[0])
     if x.device.type != "cpu" or size > LARGEST_ON_CPU:
         return None
     dtype = compute_dtype(x)
+    color, shift = add_shared(color, shift, shared)
     if not (color.dtype == shift.dtype == dtype):
         color, shift = color.to(dtype), shift.to(dtype)
     shift = shift if poison is None else shift + poison
@@ -107,6 +114,7 @@ def map_by_kernels(
     shift: Tensor,
     index: Tensor | None,
     poison: Tensor | None,
+    shared: Shared | None,
     w: Tensor,
     mean: Tensor,
     relu: bool,
@@ -119,11 +127,17 @@ def map_by_kernels(
         return None
     if w.requires_grad or mean.requires_grad or not (w.dtype == mean.dtype == torch.float32) or not is_flat(x):
         return None
-    fixed, color, shift = (_plain(w), _plain(mean)), _plain(color), _plain(shift)
-    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
-        out: Tensor = _ByKernels.apply(x, color, shift, index, poison, fixed, 0.0, relu, _fused, [])
+    fixed, given = (_plain(w), _plain(mean)), (_plain(color), _plain(shift), *_plain_shared(shared))
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *given)):
+        out: Tensor = _ByKernels.apply(x, *given, index, poison, fixed, 0.0, relu, _fused, [])
         return out
-    return layer_kernels().forward(x, color, shift, index, poison, fixed, 0.0, relu, _fused, keep=False)[0]
+    shared = None if shared is None else given[2:]
+    return layer_kernels().forward(x, *given[:2], index, poison, shared, fixed, 0.0, relu, _fused, keep=False)[0]
+
+
+def add_shared(color: Tensor, shift: Tensor, shared: Shared | None) -> tuple[Tensor, Tensor]:
+    """Matrices and shifts of all slots, with what they share."""
+    return (color, shift) if shared is None else (color + shared[0], shift + shared[1])
 
 
 def _are_few(x: Tensor, color: Tensor) -> bool:
@@ -135,6 +149,10 @@ def _plain(matrix: Tensor) -> Tensor:
     """Contiguous and in float32, as the kernels read it."""
     matrix = matrix if matrix.dtype == torch.float32 else matrix.float()
     return matrix if matrix.is_contiguous() else matrix.contiguous()
+
+
+def _plain_shared(shared: Shared | None) -> tuple[Any, Any]:
+    return (None, None) if shared is None else (_plain(shared[0]), _plain(shared[1]))
 
 
 class _WhitenColor(torch.autograd.Function):
@@ -183,6 +201,8 @@ class _ByKernels(torch.autograd.Function):
         x: Tensor,
         color: Tensor,
         shift: Tensor,
+        shared_color: Tensor | None,
+        shared_shift: Tensor | None,
         index: Tensor | None,
         poison: Tensor | None,
         fixed: tuple[Tensor, Tensor] | None,
@@ -191,33 +211,36 @@ class _ByKernels(torch.autograd.Function):
         factorise: Callable[..., Any],
         statistics: list[Tensor],
     ) -> Any:
-        out, kept = layer_kernels().forward(x, color, shift, index, poison, fixed, eps, relu, factorise)
+        shared = None if shared_color is None else (shared_color, shared_shift)
+        out, kept = layer_kernels().forward(x, color, shift, index, poison, shared, fixed, eps, relu, factorise)
         ctx.eps = eps
-        ctx.save_for_backward(x, color, shift, index, out if relu else None, kept, *(fixed or ()))
+        result = out if relu else None
+        ctx.save_for_backward(x, color, shift, shared_color, shared_shift, index, result, kept, *(fixed or ()))
         statistics.append(kept)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        x, color, shift, index, out, kept, *fixed = ctx.saved_tensors
+        x, color, shift, shared_color, shared_shift, index, out, kept, *fixed = ctx.saved_tensors
         with without_autocast(grad.device):
             grad = like(grad, x)
             if torch.is_grad_enabled() or kernels_for(x, grad) is None or not is_eager((grad,)):
 
                 def plain() -> Tensor:
-                    slots = as_slots(color, shift)
+                    shared = None if shared_color is None else (shared_color, shared_shift)
+                    slots = as_slots(*add_shared(color, shift, shared))
                     if not fixed:
                         return whiten_color(x, *slots, index, eps=ctx.eps)[0]
                     w, mean = fixed
                     return affine(x, compose(slots[0], w), slots[1], index, mean)
 
-                gradients: Any = derive_again(ctx, grad, plain, out is not None)
+                gradients: Any = derive_again(ctx, grad, plain, out is not None, 5)
             else:
                 if out is not None:
                     grad = torch.where(out > 0, grad, 0)
-                wanted = (ctx.needs_input_grad[0], ctx.needs_input_grad[1] or ctx.needs_input_grad[2])
-                known = tuple(fixed) or None
-                gradients = layer_kernels().backward(x, grad, color, shift, index, known, kept, ctx.eps, wanted)
+                wanted = (ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:5]))
+                given = (x, grad, color, shift, index, shared_color is not None, tuple(fixed) or None)
+                gradients = layer_kernels().backward(*given, kept, ctx.eps, wanted)
             return (*gradients, *[None] * 7)
 
 
@@ -292,7 +315,7 @@ def _layer(
     relu: bool,
 ) -> tuple[Tensor, Tensor]:
     factorise = _fused if x.is_cuda else _by_library
-    out, kept = layer_kernels().forward(x, color, shift, index, poison, None, eps, relu, factorise)
+    out, kept = layer_kernels().forward(x, color, shift, index, poison, None, None, eps, relu, factorise)
     return out, kept
 
 
@@ -331,8 +354,8 @@ def _layer_gradients(
     eps: float,
     wanted: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    found = layer_kernels().backward(x, grad, color, shift, index, None, kept, eps, (wanted, True))
-    grad_x, grad_color, grad_shift = found
+    found = layer_kernels().backward(x, grad, color, shift, index, False, None, kept, eps, (wanted, True))
+    grad_x, grad_color, grad_shift, *_ = found
     return grad_x if wanted else x.new_empty(0), grad_color, grad_shift
 
 

@@ -246,11 +246,13 @@ def like(grad: Tensor, x: Tensor) -> Tensor:
     return grad if is_flat(grad) else torch.empty_like(x).copy_(grad)
 
 
-def derive_again(ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: bool) -> list[Tensor | None]:
-    """The gradients as differentiable functions of everything, from another forward pass."""
-    needed = [t for t, wanted in zip(ctx.saved_tensors[:3], ctx.needs_input_grad, strict=False) if wanted]
+def derive_again(
+    ctx: Any, grad: Tensor, forward: Callable[[], Tensor], relu: bool, inputs: int = 3
+) -> list[Tensor | None]:
+    """Gradients of the first inputs as differentiable functions of everything, from another forward pass."""
+    needed = [t for t, wanted in zip(ctx.saved_tensors[:inputs], ctx.needs_input_grad, strict=False) if wanted]
     with torch.enable_grad():
         out = forward()
         out = out.relu() if relu else out
     gradients = iter(torch.autograd.grad(out, needed, grad, create_graph=torch.is_grad_enabled()))
-    return [next(gradients) if wanted else None for wanted in ctx.needs_input_grad[:3]]
+    return [next(gradients) if wanted else None for wanted in ctx.needs_input_grad[:inputs]]

@@ -130,10 +130,12 @@ class Sequence:
         self.places = {name: Place(i) for i, name in enumerate(given)}
         self.sizes = dict.fromkeys(given, 0)
         self._steps: list[tuple[Kernel, list[Place | None]]] = []
-        self._direct: list[tuple[Direct, list[tuple[int, int] | None]]] | None = None
+        self._direct: dict[int, list[tuple[Direct, list[tuple[int, int] | None]]]] = {}
+        """By device: a binary is loaded on one of them."""
 
     def lay_out(self, workspace: str, name: str, numel: int, dtype: torch.dtype = torch.float32) -> str:
-        """Adds an array at the end of a workspace."""
+        """Adds an array at the end of a workspace; it may take the place of a tensor that is not given."""
+        assert name not in self.places or self.places[name].dtype is None, f"there is an array {name} already"
         begin = self.sizes[workspace] * 4
         self.places[name] = Place(self.places[workspace].tensor, begin, numel, dtype)
         self.sizes[workspace] += -(-numel * dtype.itemsize // 128) * 32
@@ -156,14 +158,15 @@ class Sequence:
             address = 0 if tensor is None else tensor.data_ptr()
             bits |= address
             addresses.append(address)
-        if self._direct is None or bits % ALIGNMENT or not _state["direct"]:
-            self._launch_by_tensors(tensors, known=not bits % ALIGNMENT)
+        direct = self._direct.get(device)
+        if direct is None or bits % ALIGNMENT or not _state["direct"]:
+            self._launch_by_tensors(device, tensors, known=not bits % ALIGNMENT)
             return
         stream = torch._C._cuda_getCurrentRawStream(device)
-        for call, places in self._direct:
+        for call, places in direct:
             call(stream, [None if place is None else addresses[place[0]] + place[1] for place in places])
 
-    def _launch_by_tensors(self, tensors: tuple[Tensor | None, ...], known: bool) -> None:
+    def _launch_by_tensors(self, device: int, tensors: tuple[Tensor | None, ...], known: bool) -> None:
         """The first launch, and those of tensors that are not aligned; with `known`, looks for the direct launches."""
         direct = []
         for kernel, places in self._steps:
@@ -172,7 +175,7 @@ class Sequence:
             call = kernel.direct_for(arrays) if known else None
             direct.append((call, [None if place is None else place[:2] for place in places]))
         if all(call is not None for call, _ in direct):
-            self._direct = direct  # type: ignore[assignment]
+            self._direct[device] = direct  # type: ignore[assignment]
 
 
 def _cut(tensor: Tensor | None, place: Place) -> Tensor | None:

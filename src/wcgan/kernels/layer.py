@@ -42,6 +42,7 @@ def forward(
     shift: Tensor,
     index: Tensor | None,
     poison: Tensor | None,
+    shared: tuple[Tensor, Tensor] | None,
     fixed: tuple[Tensor, Tensor] | None,
     eps: float,
     relu: bool,
@@ -56,6 +57,7 @@ def forward(
         shift: b, `(K, d)` or `(d,)`.
         index: `(N,)`, the slot k of each sample; None if K is 1 or N.
         poison: a scalar that is added to the matrices: 0, or NaN if the output has to be.
+        shared: a matrix and a shift that are added to all of them, or None.
         fixed: W and the mean; None for those of the batch, which are kept.
         eps: the shrinkage of a covariance.
         relu: whether to apply a ReLU.
@@ -65,11 +67,11 @@ def forward(
     out, device = torch.empty_like(x), x.get_device()
     layout = (x.shape, x.stride(), out.stride(), x.dtype, device)
     slots = color.shape[0] if color.dim() == 3 else 1
-    given = (index is not None, poison is not None, fixed is not None)
+    given = (index is not None, poison is not None, shared is not None, fixed is not None)
     sequence = _forward(*layout, slots, *given, eps, relu, programs_that_fill(x), precision_of(x), factorise, keep)
     kept, scratch = _room(sequence, "kept", x) if keep else None, _room(sequence, "scratch", x)
-    w, mean = fixed or (None, None)
-    sequence(device, x, out, color, shift, index, poison, w, mean, kept, scratch)
+    others = (*(shared or (None, None)), *(fixed or (None, None)))
+    sequence(device, x, out, color, shift, index, poison, *others, kept, scratch)
     return out, kept
 
 
@@ -83,6 +85,7 @@ def _forward(
     slots: int,
     indexed: bool,
     poisoned: bool,
+    shared: bool,
     fixed: bool,
     eps: float,
     relu: bool,
@@ -93,8 +96,15 @@ def _forward(
 ) -> Sequence:
     n, d, length = _sizes(shape)
     x, out = _strides(shape, strides), _strides(shape, out_strides)
-    s = Sequence("x", "out", "color", "shift", "index", "poison", "w", "mean", "kept", "scratch")
-    _lay_out_kept(s, d, slots, fixed, "kept" if keep else "scratch")
+    given = ("x", "out", "color", "shift", "index", "poison", "shared_color", "shared_shift", "w", "mean")
+    s = Sequence(*given, "kept", "scratch")
+    _lay_out_kept(s, d, slots, fixed, shared, "kept" if keep else "scratch")
+    color, shift = "color", "shift"
+    if shared:
+        color, shift = "colors", s.lay_out("scratch", "shifts", slots * d)
+        grid = (triton.cdiv(slots * d * d, 1024),)
+        launch = Launcher(programs.shared_kernel, grid, (d * d, d, slots), {"B": 1024, "num_warps": 4})
+        s.add(launch, "color", "shift", "shared_color", "shared_shift", color, shift)
     if not fixed:
         centre, count = None, n * length
         if dtype != torch.bfloat16:
@@ -107,12 +117,12 @@ def _forward(
         moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1)
         s.add(moments, products, sums, centre, "mean", "covariance")
         s.add(factorise(d, device, eps), "covariance", "w", "retry")
-    _add_product(s, "color", "w", "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
+    _add_product(s, color, "w", "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
     matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, "mean")
     term = ("x", matrix, mean, pulls)
     flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), indexed)
     last = map_launcher((n, d, length), out, x, x, (slots, slots, slots), 1, 1, flags, dtype.itemsize, precision)
-    s.add(last, "out", "shift", *term, *term, "index" if indexed else None)
+    s.add(last, "out", shift, *term, *term, "index" if indexed else None)
     return s
 
 
@@ -123,12 +133,13 @@ def backward(
     color: Tensor,
     shift: Tensor,
     index: Tensor | None,
+    shared: bool,
     fixed: tuple[Tensor, Tensor] | None,
     kept: Tensor,
     eps: float,
     wanted: tuple[bool, bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of the batch, the matrices and the shifts.
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the batch, the matrices and shifts, and those that all slots share.
 
     Args:
         x: as given to `forward`.
@@ -136,6 +147,7 @@ def backward(
         color: as given to `forward`.
         shift: as given to `forward`.
         index: as given to `forward`.
+        shared: whether `forward` was given something that all slots share.
         fixed: as given to `forward`.
         kept: what `forward` kept.
         eps: as given to `forward`.
@@ -144,14 +156,17 @@ def backward(
     device, slots = x.get_device(), color.shape[0] if color.dim() == 3 else 1
     grad_x = torch.empty_like(x) if wanted[0] else None
     through = wanted[0] and fixed is None  # the gradient through the statistics needs that of the coloring
-    grad_color, sums = (torch.empty_like(color), torch.empty_like(shift)) if wanted[1] or through else (None, None)
+    gradients: tuple[Tensor | None, ...] = (None,) * 4
+    if wanted[1] or through:
+        of_shared = (torch.empty_like(color[0]), torch.empty_like(shift[0])) if shared else (None, None)
+        gradients = (torch.empty_like(color), torch.empty_like(shift), *of_shared)
     layout = (x.shape, x.stride(), grad.stride(), x.stride() if grad_x is None else grad_x.stride(), x.dtype)
-    options = (slots, index is not None, fixed is not None, eps, programs_that_fill(x), precision_of(x))
-    sequence = _backward(*layout, *options, grad_x is not None, grad_color is not None)
+    options = (slots, index is not None, shared, fixed is not None, eps, programs_that_fill(x), precision_of(x))
+    sequence = _backward(*layout, *options, grad_x is not None, gradients[0] is not None)
     scratch = _room(sequence, "scratch", x)
     w, mean = fixed or (None, None)
-    sequence(device, x, grad, color, index, w, mean, kept, scratch, grad_x, grad_color, sums)
-    return grad_x, grad_color, sums
+    sequence(device, x, grad, color, index, w, mean, kept, scratch, grad_x, *gradients)
+    return grad_x, *gradients
 
 
 @remember
@@ -163,6 +178,7 @@ def _backward(
     dtype: torch.dtype,
     slots: int,
     indexed: bool,
+    shared: bool,
     fixed: bool,
     eps: float,
     workers: int,
@@ -173,9 +189,9 @@ def _backward(
     n, d, length = _sizes(shape)
     count = n * length
     x, z, out = (_strides(shape, each) for each in (strides, grad_strides, out_strides))
-    given = ("x", "z", "color", "index", "w", "mean", "kept", "scratch", "grad_x", "grad_color", "sums")
-    s = Sequence(*given)
-    _lay_out_kept(s, d, slots, fixed)
+    results = ("grad_x", "grad_color", "sums", "grad_shared", "shared_sums")
+    s = Sequence("x", "z", "color", "index", "w", "mean", "kept", "scratch", *results)
+    _lay_out_kept(s, d, slots, fixed, shared)
     if of_coloring:
         order = bounds = None
         if slots > 1:
@@ -193,6 +209,9 @@ def _backward(
         mean = None if centred else "mean"
         s.add(products_launcher(d, slots, splits, not centred), products, partial_sums, mean, cross, "sums")
         _add_product(s, cross, "w", "grad_color", (slots * d, d, d), (d, 1), (1, d))
+        if shared:
+            _add_total(s, "grad_color", "grad_shared", d * d, slots)
+            _add_total(s, "sums", "shared_sums", d, slots)
     if not of_batch:
         return s
     mapping = ("mapping", slots, d, (d * d, 1, d), dtype)  # transposed
@@ -206,7 +225,7 @@ def _backward(
         return s
     # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W
     inner, half, curvature = (s.lay_out("scratch", name, d * d) for name in ("inner", "half", "curvature"))
-    _add_product(s, "color", "grad_color", inner, (d, d, slots * d), (1, d), (d, 1))
+    _add_product(s, "colors" if shared else "color", "grad_color", inner, (d, d, slots * d), (1, d), (d, 1))
     _add_product(s, "w", inner, half, (d, d, d), (1, d), (d, 1), mirrored=True)
     _add_product(s, half, "w", curvature, (d, d, d), (d, 1), (d, 1))
     factor = -(1 - eps) / (count - 1)
@@ -246,7 +265,7 @@ def update(
 def _update(d: int, step: float, poisoned: bool, tracked: bool) -> Sequence:
     running = ("running_mean", "running_second", "tracked")
     s = Sequence("kept", "poison", *running, "retried", "nonfinite")
-    _lay_out_kept(s, d, 1, fixed=False)
+    _lay_out_kept(s, d, 1, fixed=False, shared=False)
     launch = update_launcher(d, step, True, poisoned, tracked, True)
     given = ("poison" if poisoned else None, *(running if tracked else (None, None, None)), "retried", "nonfinite")
     s.add(launch, "mean", "covariance", "retry", *given)
@@ -256,7 +275,7 @@ def _update(d: int, step: float, poisoned: bool, tracked: bool) -> Sequence:
 def statistics(kept: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor]:
     """Views: the mean `(d,)`, the covariance `(d, d)` and the retry `(1,)` that `forward` kept."""
     s = Sequence("kept")
-    _lay_out_kept(s, d, 1, fixed=False)
+    _lay_out_kept(s, d, 1, fixed=False, shared=False)
     mean, covariance, retry = (s.array(name, kept) for name in ("mean", "covariance", "retry"))
     return mean, covariance.view(d, d), retry
 
@@ -264,12 +283,14 @@ def statistics(kept: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor]:
 # Parts of sequences
 
 
-def _lay_out_kept(s: Sequence, d: int, slots: int, fixed: bool, where: str = "kept") -> None:
+def _lay_out_kept(s: Sequence, d: int, slots: int, fixed: bool, shared: bool, where: str = "kept") -> None:
     """Statistics come first: where they lie does not depend on the number of slots."""
     if not fixed:
         for name, numel in (("mean", d), ("retry", 1), ("covariance", d * d), ("w", d * d)):
             s.lay_out(where, name, numel)
     s.lay_out(where, "mapping", slots * d * d)
+    if shared:
+        s.lay_out(where, "colors", slots * d * d)
 
 
 def _lay_out_sums(s: Sequence, number: int, d: int) -> tuple[str, str]:
@@ -314,9 +335,12 @@ def _add_product(
     target = out if splits == 1 else s.lay_out("scratch", f"parts of {out}", splits * rows * columns)
     s.add(Launcher(programs.product_kernel, grid, numbers, constants), a, b, target, poison)
     if splits > 1:
-        size = rows * columns
-        total = Launcher(programs.total_kernel, (triton.cdiv(size, SUMS["B"]),), (size, splits), dict(SUMS))
-        s.add(total, target, out)
+        _add_total(s, target, out, rows * columns, splits)
+
+
+def _add_total(s: Sequence, parts: str, out: str, size: int, splits: int) -> None:
+    """Adds the sum of arrays of `size` numbers that follow each other."""
+    s.add(Launcher(programs.total_kernel, (triton.cdiv(size, SUMS["B"]),), (size, splits), dict(SUMS)), parts, out)
 
 
 def _fold(

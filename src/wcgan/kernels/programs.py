@@ -212,6 +212,18 @@ def product_kernel(
 
 
 @triton.jit
+def shared_kernel(color, shift, shared_color, shared_shift, colors, shifts, size, d, slots, B: tl.constexpr):
+    """The coloring of each slot plus the one that all share; matrices have `size` numbers, shifts d."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    inside = at < slots * size
+    value = tl.load(color + at, mask=inside, other=0) + tl.load(shared_color + at % size, mask=inside, other=0)
+    tl.store(colors + at, value, mask=inside)
+    inside = at < slots * d
+    value = tl.load(shift + at, mask=inside, other=0) + tl.load(shared_shift + at % d, mask=inside, other=0)
+    tl.store(shifts + at, value, mask=inside)
+
+
+@triton.jit
 def total_kernel(parts, out, size, splits, B: tl.constexpr, S: tl.constexpr):
     """The sum of matrices of `size` numbers that follow each other."""
     at = tl.program_id(0) * B + tl.arange(0, B)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn.functional import batch_norm
 
-from wcgan.functional._eager import as_slots, map_by_kernels, whiten_color_eagerly
+from wcgan.functional._eager import Shared, add_shared, as_slots, map_by_kernels, whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS, WhiteningKind
 from wcgan.functional._operators import check_batch, check_groups, is_eager, kernels_for, transformed
 from wcgan.functional._passes import compute_dtype
@@ -109,6 +109,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         index: Tensor | None,
         poison: Tensor | None = None,
         relu: bool = False,
+        shared: Shared | None = None,
     ) -> Tensor:
         """Whitening, coloring and an optional ReLU in one map; in training, also updates the running statistics.
 
@@ -119,10 +120,15 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             index: from `coloring_slots`.
             poison: a scalar added to the output: NaN if a label was out of range, else 0 (see `labels`).
             relu: whether a ReLU follows.
+            shared: a full matrix and a shift to add to those of all slots; None for none.
         """
         if not self._uses_batch():
-            return self._normalize_by_running(x, color, shift, index, poison, relu)
+            return self._normalize_by_running(x, color, shift, index, poison, relu, shared)
         process_group, parts = self._sync_group(), self.parts if self.training else 1
+        if shared is not None and (process_group or parts > 1 or not x.numel()):
+            assert color is not None
+            assert shift is not None
+            (color, shift), shared = add_shared(color, shift, shared), None
         if x.numel() == 0 and not process_group:
             return self._color_empty_batch(x, *_as_slots(color, _poisoned(shift, poison)), index)
         if x.shape[0] % parts:
@@ -135,8 +141,11 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             and is_full(color, shift)
             and not process_group
         ):
-            eager = whiten_color_eagerly(x, color, shift, index, poison, self.eps, relu)
-        shift = shift if eager is not None else _poisoned(shift, poison)
+            eager = whiten_color_eagerly(x, color, shift, index, poison, shared, self.eps, relu)
+        if eager is None:
+            if color is not None and shift is not None:
+                color, shift = add_shared(color, shift, shared)
+            shift = _poisoned(shift, poison)
         if eager is not None:
             out, mean, covariance, retry, kept = eager
             if kept is not None:
@@ -184,6 +193,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         index: Tensor | None,
         poison: Tensor | None,
         relu: bool,
+        shared: Shared | None,
     ) -> Tensor:
         """`_normalize` with the running statistics."""
         whitening = None
@@ -196,11 +206,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 return out.relu() if relu else out
             whitening = self._running_whitening()
             if color is not None and shift is not None and is_full(color, shift):
-                mapped = map_by_kernels(x, color, shift, index, poison, whitening, running_mean, relu)
+                mapped = map_by_kernels(x, color, shift, index, poison, shared, whitening, running_mean, relu)
                 if mapped is None and color.dim() == 2:
                     mapped = map_eagerly(x, color, shift, whitening, running_mean, relu)
                 if mapped is not None:
                     return mapped
+        if color is not None and shift is not None:
+            color, shift = add_shared(color, shift, shared)
         shift = _poisoned(shift, poison)
         matrix, offset, mean = self.as_map(*_as_slots(color, shift), whitening)
         out = affine(x, matrix, offset, index, mean)

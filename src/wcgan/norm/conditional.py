@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from wcgan.functional._eager import Shared, add_shared
 from wcgan.functional._operators import is_eager, within_transform, without_autocast
 from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels, check_labels_on_cpu
@@ -147,18 +148,22 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         Args:
             labels: indices `(N,)` within range, or weights of the classes `(N, n)`; None for all classes in order.
         """
+        matrices, shift, index, shared = self._slots_and_shared(labels)
+        return *add_shared(matrices, shift, shared), index
+
+    def _slots_and_shared(self, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None, Shared | None]:
+        """`coloring_slots` without the class-independent coloring, where that and the others are full matrices."""
         index = None
         if labels is not None and not labels.is_floating_point() and self._has_slot_per_class(labels.shape[0]):
             labels, index = None, labels
         # Eq. 5: (Gamma_y + Gamma) x + beta_y + beta
-        matrices = self._class_matrices(labels)
-        if self.weight is not None:
-            matrices = _sum_of_matrices(matrices, self.weight)
-        class_bias = self.class_bias
+        matrices, class_bias = self._class_matrices(labels), self.class_bias
         shift = matrices.new_zeros(matrices.shape[:2]) if class_bias is None else _pick(class_bias, labels)
-        if self.bias is not None:
-            shift = shift + self.bias
-        return matrices, shift, index
+        if self.weight is None or self.bias is None:
+            return matrices, shift, index, None
+        if matrices.dim() == 3 and self.weight.dim() == 2:
+            return matrices, shift, index, (self.weight, self.bias)
+        return _sum_of_matrices(matrices, self.weight), shift + self.bias, index, None
 
     def _class_matrices(self, labels: Tensor | None) -> Tensor:
         """Gamma_y of cWC, one matrix per class, or of cWC_sa, a soft assignment to a dictionary."""
@@ -196,7 +201,8 @@ class ConditionalWhiteningColoring(WhiteningLayer):
                 labels, poison = check_labels(labels, self.classes)
                 poison = poison.to(x.device)
         with without_autocast(x.device):
-            return self._normalize(x, *self.coloring_slots(labels.to(x.device)), poison, relu)
+            matrices, shift, index, shared = self._slots_and_shared(labels.to(x.device))
+            return self._normalize(x, matrices, shift, index, poison, relu, shared)
 
     def extra_repr(self) -> str:
         parts = [
