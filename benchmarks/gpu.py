@@ -31,12 +31,13 @@ from _gpu.parts import (
     measure_inference,
     measure_iterations,
     measure_layers,
+    measure_long,
     measure_runs,
 )
 from _gpu.table import print_table
 from wcgan.runs.folder import find_commit
 
-PARTS = ("factorisation", "layers", "eager", "iterations", "inference", "runs")
+PARTS = ("factorisation", "layers", "eager", "iterations", "long", "inference", "runs")
 
 
 def parse_parts(text: str) -> tuple[str, ...]:
@@ -96,6 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
         "layers": partial(measure_layers, bench),
         "eager": partial(measure_eager, bench),
         "iterations": partial(measure_iterations, bench),
+        "long": partial(measure_long, bench, chosen.data),
         "inference": partial(measure_inference, bench),
         "runs": partial(measure_runs, bench, chosen.iterations, chosen.data, chosen.inception_weights),
     }

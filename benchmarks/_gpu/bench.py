@@ -27,6 +27,7 @@ class Sizes:
     rounds: int = 15
     iteration_rounds: int = 8
     timing_seconds: float = 0.33
+    long_seconds: float = 60.0
     inference_batch: int = 256
     run_settings: tuple[str, ...] = ()
     train_settings: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class Sizes:
 _TINY_NETWORKS = tuple(f"{network}.widths=[4, 4, 4]" for network in ("generator", "discriminator"))
 _TINY_BATCHES = ("train.batch=4", "train.generator_batch=4", "train.critic_steps=2")
 QUICK = Sizes(
-    (4, 40), (1, 2), ((4, 8, 2), (4, 8, 4)), (4, 8, 4), ((4, 8, 2),), None, 4, 2, 2, 1, 0.01, 4,
+    (4, 40), (1, 2), ((4, 8, 2), (4, 8, 4)), (4, 8, 4), ((4, 8, 2),), None, 4, 2, 2, 1, 0.01, 0.02, 4,
     ("data.name=digits", "train.device=cpu", *_TINY_NETWORKS, *_TINY_BATCHES), _TINY_BATCHES,
 )  # fmt: skip
 

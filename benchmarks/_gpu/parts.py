@@ -1,6 +1,7 @@
 """The measurements: each function takes a `Bench` and adds its results to the report."""
 
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,7 @@ from curves import measure_curves
 from roofline import config_to_work, work_to_floor
 from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
+from wcgan.data import Dataset
 from wcgan.functional import covariance_to_whitening
 from wcgan.functional._factorisations import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
@@ -39,6 +42,7 @@ from wcgan.runs.config import Config
 from wcgan.train import graph
 from wcgan.train.batches import batches_of
 from wcgan.train.gan import build_players, compile_players, make_step
+from wcgan.train.start import load_data
 
 EPS = 1e-3
 
@@ -191,14 +195,52 @@ def variant_config(variant: Variant, bench: Bench) -> Config:
     return iteration_config(variant.normalization, bench.sizes.network_width, settings)
 
 
-def make_iteration(variant: Variant, bench: Bench) -> Step:
-    """A step after compilation, capture and warm-up."""
+def measure_long(bench: Bench, folder: Path | None) -> None:
+    """BN and WC in turn, twice, for as long as a card needs to get warm, with its clock and power; on real images if
+    there is a folder of them."""
+    if not bench.wants("long_iteration"):
+        return
+    with bench.attempt("long_iteration"):
+        dataset = None
+        if folder is not None:
+            config = variant_config(VARIANTS["BN"], bench)
+            dataset = load_data(replace(config, data=replace(config.data, folder=str(folder))))
+        keep_compiled_networks()
+        steps = {name: make_iteration(VARIANTS[name], bench, dataset) for name in ("BN", "WC")}
+        turns = [run_for(steps[name], bench) | {"name": name} for name in ("BN", "WC") * 2]
+        bench.add("long_iteration", value=turns)
+
+
+def run_for(step: Step, bench: Bench) -> dict[str, Any]:
+    """Iterations for some seconds: milliseconds of one, and what the card says of itself every two seconds."""
+    timing, spent, times = iteration_timer(step, bench), 0.0, []
+    states: list[tuple[float, ...]] = []
+    while spent < bench.sizes.long_seconds:
+        begin = time.perf_counter()
+        times.append(timing())
+        spent += time.perf_counter() - begin
+        if bench.device == "cuda" and spent >= 2 * len(states):
+            states.append(read_card())
+    clocks, watts, degrees = (median(values) for values in zip(*states, strict=True)) if states else (None,) * 3
+    return {"ms": round(1e3 * median(times), 3), "clock_mhz": clocks, "watts": watts, "celsius": degrees}
+
+
+def read_card() -> tuple[float, ...]:
+    """Clock of the multiprocessors, power and temperature, as the driver's own program prints them."""
+    query = "--query-gpu=clocks.sm,power.draw,temperature.gpu"
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits", f"--id={torch.cuda.current_device()}"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return tuple(map(float, text.split(",")))
+
+
+def make_iteration(variant: Variant, bench: Bench, dataset: Dataset | None = None) -> Step:
+    """A step after compilation, capture and warm-up; on random images unless there are others."""
     config = variant_config(variant, bench)
     hardware = find_hardware(replace(config.train, device=bench.device))
     players = build_players(config, hardware.device, hardware.channels_last)
     if variant.autodiff:
         use_autodiff(players, config.train)
-    batches = batches_of(config, synthetic_data(config), hardware.device, Rank())
+    batches = batches_of(config, dataset or synthetic_data(config), hardware.device, Rank())
     compile_players(players, config, hardware, PrintedProgress(print))
     step = make_step(players, batches, config, hardware, PrintedProgress(print))
     for number in range(graph.WARM_UP + 2):

@@ -15,6 +15,7 @@ bench, parts, peers, table, timing = (
     load_script(f"_gpu.{name}") for name in ("bench", "parts", "peers", "table", "timing")
 )
 QUICK = ["--device", "cpu", "--quick", "--iterations", "20"]
+WIDE = ("(4, 8, 4) float32", "(4, 8, 4) float32, TF32 allowed")
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +46,12 @@ def full_report():
 def test_nothing_is_skipped_and_every_peer_is_measured_on_every_case(report):
     assert "skipped" not in report
     assert list(report["factorisation_us"]) == [f"d={d}, batch {n}" for d in (4, 40) for n in (1, 2)]
-    assert list(report["layer_us"]) == ["(4, 8, 2) bfloat16", "(4, 8, 4) bfloat16", "(4, 8, 4) float32"]
+    assert list(report["layer_us"]) == ["(4, 8, 2) bfloat16", "(4, 8, 4) bfloat16", *WIDE]
     assert all(list(values) == list(peers.LAYERS) for values in report["layer_us"].values())
     for key in ("iteration_ms", "ratio_to_bn", "floor"):
         assert list(report[key]) == list(peers.VARIANTS)
     assert list(report["inference_ms"]) == ["BN", "WC"]
+    assert [(turn["name"], turn["ms"] > 0) for turn in report["long_iteration"]] == [("BN", True), ("WC", True)] * 2
 
 
 @pytest.mark.slow
@@ -128,7 +130,7 @@ def test_what_fails_is_skipped_with_its_reason_and_the_rest_is_measured(tmp_path
     [
         (
             ["--parts", "layers,nets"],
-            "takes some of factorisation, layers, eager, iterations, inference, runs, got 'nets'",
+            "takes some of factorisation, layers, eager, iterations, long, inference, runs, got 'nets'",
         ),
         (["--out", __file__], "is there and is not JSON: name another file, or remove it"),
     ],
