@@ -246,6 +246,14 @@ def check_compiled(variant, d, n):
     assert whitening == ["wcgan.layer.default", "wcgan.layer_gradients.default"]
 
 
+@pytest.mark.parametrize(("d", "kind"), [(2, "shared"), (5, "class"), (6, "sample"), (32, "shared")])
+def test_the_compiler_is_told_the_size_of_what_is_kept(d, kind):
+    x, (color, shift, index) = torch.randn(3, d, 2), colorings(kind, 3, d)
+    found = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _eager._by_library)
+    told = _eager._fake_layer(x, color, shift, index, None, EPS, False)
+    assert [(t.shape, t.dtype) for t in found] == [(t.shape, t.dtype) for t in told]
+
+
 def constant(function):
     function._dynamo_marked_constant = True
     return function
