@@ -4,7 +4,8 @@
                                 [--data FOLDER] [--set section.field=value ...]
 
 Each row is a run in a folder of its own, which a second call resumes; several processes with other `--rows` can share
-`--out` and a GPU. Printed is the table of the rows that are there, with the time that each took.
+`--out` and a GPU. Printed is the table of the rows that are there, with the time that each took; `--rows` alone prints
+it and trains nothing.
 """
 
 import argparse
@@ -57,7 +58,9 @@ def row_to_folder(row: str, out: Path) -> Path:
 def run_to_cells(row: str, run: Run) -> tuple[str, ...]:
     """A row of the table: its change, its last and its best FID, and what it cost."""
     lines = run.lines()
-    scores = [next(v for k, v in line.items() if k.startswith("FID")) for line in lines if line["kind"] == "evaluation"]
+    found = [line for line in lines if line["kind"] == "evaluation"]
+    training = [line for line in found if line["protocol"]["name"] == found[0]["protocol"]["name"]]  # none made later
+    scores = [next(v for k, v in line.items() if k.startswith("FID")) for line in training]
     last = [line for line in lines if line["kind"] == "train"][-1]
     return (
         row,
@@ -74,11 +77,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="cifar10/best")
     parser.add_argument("--iterations", type=int, default=10_000)
-    parser.add_argument("--rows", nargs="+", choices=tuple(ROWS), default=list(ROWS), metavar="NAME")
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), metavar="NAME", help="none: only print the table")
     parser.add_argument("--out", type=Path, default=Path("runs/recipe"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     args = parser.parse_args(arguments)
+    if unknown := [row for row in args.rows if row not in ROWS]:
+        parser.error(f"there is no row {unknown[0]!r}; the rows are {', '.join(ROWS)}")
     for row in args.rows:
         config = row_to_config(row, args.preset, args.iterations, args.data, args.settings)
         start(config, row_to_folder(row, args.out), resume=True)

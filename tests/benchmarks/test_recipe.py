@@ -1,5 +1,8 @@
 """The ablation of the recipe: rows that are one change each, and a table of those that were run."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from tests.benchmarks.scripts import load_script
 from tests.train.test_start import TINY
@@ -8,6 +11,7 @@ from wcgan.core.config import config_to_dict
 from wcgan.runs.folder import config_differences
 
 recipe = load_script("recipe")
+RESULTS = Path(__file__).parents[2] / "results" / "recipe"
 
 
 def test_a_row_changes_what_it_says_and_nothing_else():
@@ -17,6 +21,23 @@ def test_a_row_changes_what_it_says_and_nothing_else():
     for row, config in others:
         changed = {difference.split(" is ")[0] for difference in config_differences(config, plain[1])}
         assert changed == {setting.split("=")[0] for setting in recipe.ROWS[row]}, row
+
+
+def test_the_table_of_committed_runs_has_the_scores_of_their_training(tmp_path, capsys):
+    for row, run in (("recipe", "cWC"), ("cBN", "cBN")):
+        shutil.copytree(RESULTS / run, tmp_path / row)
+    recipe.main(["--out", str(tmp_path), "--rows"])
+    cells = [[cell.strip() for cell in line.split("|")[1:6]] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert cells == [
+        ["recipe", "-", "16.93", "16.93", "14200"],
+        ["cBN", "generator.normalization=cBN", "19.23", "18.41", "18000"],
+    ]
+
+
+def test_a_row_that_is_not_there_is_said(capsys):
+    with pytest.raises(SystemExit):
+        recipe.main(["--rows", "no", "augmentation"])
+    assert "there is no row 'no'; the rows are recipe, cBN" in capsys.readouterr().err
 
 
 @pytest.mark.slow
