@@ -15,6 +15,7 @@ from wcgan.norm import WhiteningLayer
 from wcgan.norm.convert import replace_modules
 from wcgan.runs.config import TrainConfig
 from wcgan.train.gan import Players
+from wcgan.train.graph import one_stream
 
 Passes = Callable[[], AbstractContextManager[None]]
 
@@ -61,8 +62,8 @@ class Variant:
 
     normalization: str
     """The generator's normalisation."""
-    passes: Passes = nullcontext
-    """The passes that the layers use."""
+    within: Callable[[], AbstractContextManager[None]] = nullcontext
+    """The context in which it is built and recorded."""
     autodiff: bool = False
     """Whether to replace the layers with plain autodiff versions."""
 
@@ -71,6 +72,8 @@ class Variant:
 VARIANTS = {
     "BN": Variant("BN"),
     "WC": Variant("WC"),
+    "WC, one stream": Variant("WC", one_stream),
+    "BN, one stream": Variant("BN", one_stream),
     "cBN": Variant("cBN"),
     "cWC": Variant("cWC"),
     "cWC_sa": Variant("cWC_sa"),

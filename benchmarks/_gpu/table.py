@@ -7,6 +7,8 @@ from typing import Any
 BASELINES = {
     "BN": "BN",
     "WC": "BN",
+    "WC, one stream": "WC",
+    "BN, one stream": "BN",
     "cBN": "cBN",
     "cWC": "cBN",
     "cWC_sa": "cBN",

@@ -101,7 +101,7 @@ def test_eager_layers_equal_the_operators(name, dtype, memory_format, training, 
     other = copy.deepcopy(layer)
     x = x.detach().to(dtype).contiguous(memory_format=memory_format)
     found = step(layer, x.clone().requires_grad_(), labels)
-    for function in ("whiten_color_eagerly", "map_eagerly"):
+    for function in ("whiten_color_eagerly", "map_by_kernels"):
         monkeypatch.setattr(f"wcgan.norm._base.{function}", lambda *args: None)
     monkeypatch.setattr("wcgan.norm._base.is_eager", lambda args: False)
     monkeypatch.setattr("torch.backends.cudnn.allow_tf32", False)  # an affine map is a convolution there
@@ -111,13 +111,53 @@ def test_eager_layers_equal_the_operators(name, dtype, memory_format, training, 
 
 
 @pytest.mark.parametrize(
-    ("name", "training", "node"), [("WC", True, "_WhitenColor"), ("cWC", True, "_WhitenColor"), ("WC", False, "_Map")]
+    ("name", "training"), [("WC", True), ("cWC", True), ("cWC_sa", True), ("WC", False), ("cWC", False)]
 )
-def test_eager_code_takes_the_way_of_few_calls(name, training, node):
+def test_eager_code_takes_the_way_of_few_calls(name, training):
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("the fused factorisation needs a GPU with thread block clusters")
     layer, x, labels = layer_and_inputs(name, "cuda")
-    assert layer.train(training)(x.contiguous(), *labels).grad_fn.name() == f"{node}Backward"
+    assert layer.train(training)(x.contiguous(), *labels).grad_fn.name() == "_ByKernelsBackward"
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_a_batch_and_a_coloring_anywhere_in_memory_give_the_same(name, training):
+    """Not aligned, a gradient of another layout, a weight that is a transposed view."""
+    layer, x, labels = layer_and_inputs(name, "cuda", samples=16, side=8)
+    layer.train(training)
+    x = x.detach()
+    expected = step(copy.deepcopy(layer), x.clone().requires_grad_(), labels)
+    assert layer.weight is not None
+    layer.weight.data = layer.weight.data.mT.contiguous().mT
+    for _ in range(2):
+        moved = torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape)
+        assert moved.data_ptr() % 16
+        found = step(copy.deepcopy(layer), moved.requires_grad_(), labels)
+        for key, value in expected.items():
+            torch.testing.assert_close(found[key], value, rtol=2e-4, atol=2e-4, msg=lambda m, key=key: f"{key}: {m}")
+    out = layer(x.requires_grad_(), *labels)
+    cotangent = torch.randn_like(out)
+    gradients = [
+        torch.autograd.grad(out, x, cotangent.contiguous(memory_format=layout), retain_graph=True)[0]
+        for layout in (torch.contiguous_format, torch.channels_last)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_follows_the_current_stream():
+    layer, x, _ = layer_and_inputs("WC", "cuda", torch.float32, 256, 128, 16)
+    x = x.detach().contiguous(memory_format=torch.channels_last)
+    expected = layer(x + 1).detach()
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        for _ in range(200):
+            x.flatten(1) @ x.flatten(1).mT
+        x.add_(1)  # after a long time
+        found = layer(x)
+    stream.synchronize()
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("name", ["WC", "cWC"])

@@ -3,8 +3,6 @@
 The interpreter gets products of bfloat16 wrong, so float16 also takes its place: batches of it go the way of bfloat16.
 """
 
-import copy
-import sys
 import types
 
 import pytest
@@ -19,10 +17,6 @@ from tests.kernels.cases import (
     make_batch,
     make_symmetric,
 )
-
-import wcgan
-from wcgan.functional.normalize import Statistics
-from wcgan.norm import _running
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
 jacobi = pytest.importorskip("wcgan.kernels.jacobi", reason="Triton is not installed")
@@ -140,54 +134,6 @@ def test_a_rectifier_keeps_nan():
     assert torch.equal(out.isnan(), x.isnan().any(1, keepdim=True).expand_as(x))
 
 
-@pytest.mark.parametrize("name", PRECISIONS)
-@pytest.mark.parametrize("kind", ["shared", "class", "sample"])
-def test_the_last_pass_of_the_gradient(kind, name):
-    n, d, length = 6, 20, 9
-    slots, index = slots_of(kind, n)
-    x, z = (make_batch((n, d, length), name, mean=mean) for mean in (3.0, 0.5))
-    mean, maps, retry = x.float().mean((0, 2)), torch.randn(slots, d, d), torch.tensor([0.25])
-    _, sums = batch.cross(z, x, mean, slots, index)
-    curvature, out = torch.randn(d, d), torch.full_like(x, torch.nan)
-    batch.map_back(out, z, maps, sums, index, x, mean, curvature, retry, -0.5)
-    shrunk = -0.5 * (0.75 * curvature + 0.25 * curvature.trace() / d * torch.eye(d))
-    pull = -torch.einsum("kij,ki->j", maps.double(), sums.double()).float() / (n * length)
-    terms = [(z, maps.mT, None), (x, shrunk.unsqueeze(0), mean.view(1, d))]
-    check_mapped(out, pull.unsqueeze(0), terms, index, name)
-
-
-@pytest.mark.parametrize("d", [1, 3, 260])
-def test_a_lower_triangle_is_mirrored(d):
-    matrix = torch.randn(d, d)
-    for given in (matrix, matrix.mT):
-        assert torch.equal(batch.mirror(given), given.tril() + given.tril(-1).mT)
-
-
-@pytest.mark.parametrize("name", ["WC", "BN"])
-@pytest.mark.parametrize("momentum", [0.1, 0.9, 1.0])
-def test_running_statistics_are_updated_as_by_plain_operators(momentum, name, monkeypatch):
-    layer = wcgan.normalization(name, 5, momentum=momentum)
-    x = make_batch((6, 5, 9)).unflatten(2, (3, 3))
-    covariance = x.transpose(0, 1).flatten(1).cov()
-    second = covariance.diagonal().clone().view(5, 1, 1) if name == "BN" else covariance.unsqueeze(0)
-    nothing, broken = torch.zeros(1), second.clone()
-    broken.view(-1)[-1] = torch.nan
-    for retry, poison, of_batch in (
-        *((nothing, None, second), (torch.tensor([1e-2]), torch.tensor(0.0), second)),
-        *((nothing, torch.tensor(torch.nan), second), (nothing, None, broken)),
-    ):
-        other, statistics = copy.deepcopy(layer), Statistics(x.mean((0, 2, 3)), of_batch, retry)
-        versions = [t._version for t in layer.buffers()]
-        with monkeypatch.context() as patch:
-            patch.setattr(_running, "kernels_for", lambda *_: batch)
-            layer._update(statistics, poison)
-        other._update(statistics, poison)
-        assert all(t._version > version for t, version in zip(layer.buffers(), versions, strict=True))
-        torch.testing.assert_close(dict(layer.state_dict()), dict(other.state_dict()))
-        assert (layer.num_retried, layer.num_nonfinite) == (other.num_retried, other.num_nonfinite)
-    assert (layer.num_batches_tracked, layer.num_retried, layer.num_nonfinite) == (2, 1, 2)
-
-
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 def test_labels_are_clamped_and_the_first_wrong_ones_are_reported(dtype):
     found = torch.zeros(2, dtype=torch.int64)
@@ -234,43 +180,3 @@ def test_a_kernel_that_does_not_compile_is_not_used(monkeypatch):
     monkeypatch.setattr(jacobi, "eigen", fail)
     with pytest.warns(UserWarning, match=r"eigenvalues, and waits for them: cannot be compiled$"):
         assert not jacobi.works.__wrapped__(torch.device("cpu"))
-
-
-# Layers, whose passes go by the kernels
-
-
-@pytest.fixture
-def kernels_everywhere(monkeypatch):
-    for name in ("_eager", "_passes", "affine", "parts"):  # `wcgan.functional.affine` is the function of that name
-        monkeypatch.setattr(sys.modules[f"wcgan.functional.{name}"], "kernels_for", lambda *_: batch)
-
-
-def training_step(variant, groups):
-    """Output, gradients and statistics of a batch, in training and evaluation, and the output of it as two parts."""
-    torch.manual_seed(1)
-    classes = 3 if wcgan.VARIANTS[variant].conditional else None
-    options = {"groups": groups} if groups else {}
-    layer = wcgan.normalization(variant, 6, classes, **options)
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter)
-    x = make_batch((8, 6, 9)).unflatten(2, (3, 3)).requires_grad_()
-    labels = (torch.arange(8) % 3,) if classes else ()
-    out = layer(x, *labels)
-    assert variant not in ("WC", "cWC", "cWC_sa") or out.grad_fn.name() == "_WhitenColorBackward"
-    gradients = torch.autograd.grad(out, [x, *layer.parameters()], torch.randn(out.shape))
-    with torch.no_grad(), wcgan.norm.sub_batches(layer, 2):
-        halves = layer(x, *labels)
-    evaluated = layer.eval()(x, *labels, relu=True)
-    again = torch.autograd.grad(evaluated, [x, *layer.parameters()], torch.randn(out.shape))
-    return [out.detach(), *gradients, halves, evaluated.detach(), *again, *layer.buffers()]
-
-
-UNGROUPED = ("WC", "WC-diag", "std-C", "c-std-C", "cWC", "cWC_sa")
-
-
-@pytest.mark.parametrize(("variant", "groups"), [*((v, None) for v in UNGROUPED), ("DBN", 2), ("IterNorm", 3)])
-def test_layers_compute_what_they_do_by_plain_operators(variant, groups, request):
-    expected = training_step(variant, groups)
-    request.getfixturevalue("kernels_everywhere")
-    for value, wanted in zip(training_step(variant, groups), expected, strict=True):
-        torch.testing.assert_close(value, wanted, rtol=2e-4, atol=2e-4)

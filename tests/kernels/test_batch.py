@@ -13,9 +13,10 @@ FOLDER = Path(__file__).parent
 NEWER = {"tf32": "tf32", "ieee": "tf32x3"}  # PyTorch's setting -> Triton's
 
 
-def test_interpreted_kernels_compute_what_the_plain_passes_do():
+@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_layer.py"])
+def test_interpreted_kernels_compute_what_plain_operators_do(file):
     pytest.importorskip("triton", reason="Triton is not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / "interpreted.py")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / file)]
     environment = os.environ | {"TRITON_INTERPRET": "1"}  # read when Triton is imported
     result = subprocess.run(
         command, cwd=FOLDER.parents[1], env=environment, capture_output=True, text=True, timeout=600, check=False
@@ -36,7 +37,7 @@ def test_the_precision_of_float32_products_follows_either_of_pytorchs_settings()
     }
     if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
         settings |= {f"torch.backends.cuda.matmul.fp32_precision = '{p}'": s for p, s in NEWER.items()}
-    lines = [f"{setting}; print(_precision(torch.ones(1)))" for setting in settings]
-    code = "\n".join(["import torch", "from wcgan.kernels.batch import _precision", *lines])
+    lines = [f"{setting}; print(precision_of(torch.ones(1)))" for setting in settings]
+    code = "\n".join(["import torch", "from wcgan.kernels.batch import precision_of", *lines])
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == list(settings.values())

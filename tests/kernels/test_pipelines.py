@@ -87,7 +87,7 @@ def test_sums_of_products_race_with_nothing(kind, d, name, precision):
     centred = name != "bfloat16"
     types = {"z": TYPES[name], "x": TYPES[name], "products": "*fp32", "sums": "*fp32"}
     types |= {"centre": "*fp32"} if centred else {}
-    types |= {"order": "*i64", "bounds": "*i64"} if grouped else {}
+    types |= {"order": "*i32", "bounds": "*i32"} if grouped else {}
     flags = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": not grouped}
     absent = {key: None for key in ("centre", "order", "bounds") if key not in types}
     tiles = cross_options(d, element_size(name))
@@ -118,6 +118,15 @@ def test_maps_race_with_nothing(d, length, kind, name, precision):
     options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}
     constants = {**flags, **absent, **tiles, "PRECISION": precision, "od": 1, "ad": 1, "bd": 1}
     assert not races(compile_for(HOPPER, programs.map_kernel, types, constants, **options))
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_products_of_matrices_race_with_nothing(mirrored):
+    types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "factor": "fp32"}
+    constants = {"MIRRORED": mirrored, "T": 32, "K": 32, "aj": 1, "bj": 1}
+    text = compile_for(HOPPER, programs.product_kernel, types, constants, num_warps=4)
+    assert "inputPrecision = tf32x3" in text or text.count("tt.dot") >= 3
+    assert not races(text)
 
 
 @pytest.mark.parametrize("rows", [2, 16, 32])

@@ -1,15 +1,25 @@
 """CUDA graphs, as far as they can be looked at without a GPU; tests/cuda/test_training.py replays them."""
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
-from tests.train.cases import different, iterate, snapshot, tiny_batches, tiny_config, tiny_data, tiny_players, tiny_run
+from tests.train.cases import (
+    different,
+    iterate,
+    snapshot,
+    tiny_batches,
+    tiny_config,
+    tiny_data,
+    tiny_players,
+    tiny_run,
+)
 
 from wcgan.core.device import Hardware
 from wcgan.norm import VARIANTS
 from wcgan.train.gan import set_learning_rates, train, train_iteration
-from wcgan.train.graph import LARGEST_EIGEN, GraphedIteration, hardware_for, hindrance
+from wcgan.train.graph import LARGEST_EIGEN, GraphedIteration, hardware_for, have_tensors_in_common, hindrance
 
 ABLE = Hardware(torch.device("cpu"), torch.float32, False, False, None)  # as one that records
 WHY = "ZCA whitening of 36 channels waits for its eigenvalues"
@@ -76,3 +86,51 @@ def test_a_run_says_that_it_has_no_graph_on_a_cpu(tmp_path):
     train(tiny_config(iterations=1), tiny_data(), run)
     started = run.lines()[0]
     assert (started["what"], started["cuda_graph"]) == ("started", "no: the device is cpu")
+
+
+# Order of an iteration: beside each other, as branches of a graph, two passes must leave what they leave in this order
+
+
+def test_the_host_issues_the_generators_own_pass_after_the_discriminators_updates():
+    """Networks that draw random numbers depend on it: branches of a graph are issued in this order too."""
+    config = tiny_config(critic_steps=2, ema=0.5, ema_statistics="recomputed")
+    players, calls = tiny_players(config), []
+    for name, network in players.networks.items():
+        network.register_forward_pre_hook(lambda *_, name=name: calls.append((name, torch.is_grad_enabled())))
+    for name, optimizer in players.optimizers.items():
+        optimizer.register_step_post_hook(lambda *_, name=name: calls.append(name))
+    iterate(players, config)
+    images, judged, own = ("generator", False), ("discriminator", True), ("generator", True)
+    updates = [judged, "discriminator_optimizer"] * 2
+    expected = [images] * 2 + updates + [own, judged, "generator_optimizer", ("average", False)]
+    assert calls == expected
+
+
+@pytest.mark.parametrize("name", ["BN", "WC", "cWC"])
+def test_running_statistics_move_for_the_discriminators_batches_and_then_for_the_generators_own(name):
+    config = config_of(name, width=4, critic_steps=3)
+    players, inputs = tiny_players(config), tiny_batches(config).draw(0)
+    apart, reordered = copy.deepcopy(players.generator), copy.deepcopy(players.generator)
+    labels = [None] * 4 if inputs.labels is None else [*inputs.critic_labels, inputs.labels]
+    passes = list(zip([*inputs.critic_noise, inputs.noise], labels, strict=True))
+    with torch.no_grad():
+        for noise, label in passes:
+            apart(noise, label)
+        for noise, label in (passes[-1], *passes[:-1]):
+            reordered(noise, label)
+    train_iteration(players, inputs, config, torch.float32)
+    after = dict(players.generator.named_buffers())
+    assert different(after, dict(apart.named_buffers())) == []
+    assert different(after, dict(reordered.named_buffers())) != []
+
+
+def test_networks_that_have_a_tensor_in_common_are_not_branches():
+    players = tiny_players(config_of("WC"))
+    one, other = players.generator, players.discriminator
+    assert not have_tensors_in_common([one, other])
+    assert have_tensors_in_common([one, torch.nn.Sequential(other, one.norm)])
+    for common in (torch.nn.Parameter(torch.zeros(1)), torch.nn.Buffer(torch.zeros(1))):
+        holders = [torch.nn.Module(), torch.nn.Module()]
+        for holder in holders:
+            holder.common = common
+        assert have_tensors_in_common(holders)

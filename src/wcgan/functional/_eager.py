@@ -1,23 +1,31 @@
 """Cholesky whitening and coloring in eager code: one autograd function with few calls, for the layers.
 
-The time of a small batch is that of the calls, not of the arithmetic. The results are those of `normalize.whiten_color`
-up to rounding, and the statistics have no gradient. A second derivative, or one for several cotangents at once, is that
-of `whiten_color`, which is evaluated again.
+The time of a small batch is that of the calls, not of the arithmetic. On a GPU the calls are those of `kernels.layer`,
+also in evaluation; on a CPU, evaluation is in `affine`. The results are those of `normalize.whiten_color` up to
+rounding, and the statistics have no gradient. A second derivative, or one for several cotangents at once, is that of
+`whiten_color`, which is evaluated again.
 """
 
 import math
 from collections.abc import Callable
-from functools import partial
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
-from wcgan.functional._operators import cholesky_for, is_eager, kernels_for, without_autocast
+from wcgan.functional._operators import (
+    cholesky_for,
+    is_eager,
+    kernels_for,
+    layer_kernels,
+    register,
+    register_gradient,
+    transformed,
+    without_autocast,
+)
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
-from wcgan.functional.affine import LARGEST_ON_CPU, derive_again, like
+from wcgan.functional.affine import LARGEST_ON_CPU, affine, compose, derive_again, like
 from wcgan.functional.normalize import whiten_color
 
 
@@ -31,15 +39,17 @@ class Result(NamedTuple):
 
     Attributes:
         out: the batch, whitened and colored.
-        mean: `(d,)`.
-        covariance: `(d, d)`.
+        mean: `(d,)`; None if it is in `kept`.
+        covariance: `(d, d)`; None if it is in `kept`.
         retry: `(1,)`; None if the covariance is known to be finite and was factorised at the first attempt.
+        kept: the statistics as `kernels.layer` has them; None without kernels.
     """
 
     out: Tensor
-    mean: Tensor
-    covariance: Tensor
-    retry: Tensor | None
+    mean: Tensor | None = None
+    covariance: Tensor | None = None
+    retry: Tensor | None = None
+    kept: Tensor | None = None
 
 
 def whiten_color_eagerly(
@@ -55,25 +65,60 @@ def whiten_color_eagerly(
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
     """
-    if color is None or shift is None or not is_eager((x, color, shift, index)):
+    if color is None or shift is None:
         return None
     d, size = x.shape[1], x.numel()
     if d == 1 or not size or not is_flat(x):
         return None
-    kernels, on_cpu = kernels_for(x), x.device.type == "cpu"
-    if kernels is None:
-        possible = on_cpu and size <= LARGEST_ON_CPU
-    else:
-        few = color.dim() == 2 or color.shape[0] * d * d <= 2 * size  # as in `whiten_color`
-        possible = few and (on_cpu or cholesky_for(color, RETRY_SHRINKAGE) is not None)
-    if not possible:
+    if torch.compiler.is_compiling():
+        return _whiten_color_compiled(x, color, shift, index, eps, relu)
+    if not is_eager((x, color, shift, index)):
+        return None
+    if kernels_for(x) is not None:
+        fused = cholesky_for(color, RETRY_SHRINKAGE) is not None
+        if not _are_few(x, color) or not (fused or x.device.type == "cpu"):
+            return None
+        kept: list[Tensor] = []
+        color, shift = _plain(color), _plain(shift)
+        out = _ByKernels.apply(x, color, shift, index, None, eps, relu, _fused if fused else _by_library, kept)
+        return Result(out, kept=kept[0])
+    if x.device.type != "cpu" or size > LARGEST_ON_CPU:
         return None
     dtype = compute_dtype(x)
     if not (color.dtype == shift.dtype == dtype):
         color, shift = color.to(dtype), shift.to(dtype)
     statistics: list[Tensor | None] = []
-    out = _WhitenColor.apply(x, color, shift, index, eps, relu, kernels, statistics)
-    return Result(out, *statistics)  # type: ignore[arg-type]
+    out = _WhitenColor.apply(x, color, shift, index, eps, relu, statistics)
+    return Result(out, *statistics)
+
+
+def map_by_kernels(
+    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, w: Tensor, mean: Tensor, relu: bool
+) -> Tensor | None:
+    """`color_k w (x - mean) + shift_k` with constants w `(1, d, d)` and mean `(d,)`, or None: ask `affine`.
+
+    The others are as in `whiten_color_eagerly`, and the batch is not empty.
+    """
+    if kernels_for(x) is None or w.shape[0] != 1 or not _are_few(x, color) or not is_eager((x, color, shift, index, w)):
+        return None
+    if w.requires_grad or mean.requires_grad or not (w.dtype == mean.dtype == torch.float32) or not is_flat(x):
+        return None
+    fixed, color, shift = (_plain(w), _plain(mean)), _plain(color), _plain(shift)
+    if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
+        out: Tensor = _ByKernels.apply(x, color, shift, index, fixed, 0.0, relu, _fused, [])
+        return out
+    return layer_kernels().forward(x, color, shift, index, fixed, 0.0, relu, _fused)[0]
+
+
+def _are_few(x: Tensor, color: Tensor) -> bool:
+    """Whether there are few enough colorings to multiply each by the whitening matrix, as in `whiten_color`."""
+    return color.dim() == 2 or color.numel() <= 2 * x.numel()
+
+
+def _plain(matrix: Tensor) -> Tensor:
+    """Contiguous and in float32, as the kernels read it."""
+    matrix = matrix if matrix.dtype == torch.float32 else matrix.float()
+    return matrix if matrix.is_contiguous() else matrix.contiguous()
 
 
 class _WhitenColor(torch.autograd.Function):
@@ -88,14 +133,11 @@ class _WhitenColor(torch.autograd.Function):
         index: Tensor | None,
         eps: float,
         relu: bool,
-        kernels: ModuleType | None,
         statistics: list[Tensor | None],
     ) -> Any:
         forward: Callable[..., Any] = _forward_shared if color.dim() == 2 else _forward_slots
-        ctx.eps, ctx.by_kernels = eps, kernels is not None
-        if kernels is not None:
-            forward = partial(_forward_by_kernels, kernels)
         out, mean, covariance, w, retry, product = forward(x, color, shift, index, eps, relu)
+        ctx.eps = eps
         ctx.save_for_backward(x, color, shift, index, out if relu else None, mean, w, retry, product)
         statistics += (mean, covariance, retry)
         return out
@@ -104,22 +146,167 @@ class _WhitenColor(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, color, shift, index, out, mean, w, retry, product = ctx.saved_tensors
         with without_autocast(grad.device):
-            kernels = kernels_for(x, grad := like(grad, x)) if ctx.by_kernels else None
-            unusual = kernels is None if ctx.by_kernels else retry is not None
-            if torch.is_grad_enabled() or unusual or not is_eager((grad,)):
+            if torch.is_grad_enabled() or retry is not None or not is_eager((grad,)):
                 plain = lambda: whiten_color(x, *as_slots(color, shift), index, eps=ctx.eps)[0]  # noqa: E731
-                return (*derive_again(ctx, grad, plain, out is not None), None, None, None, None, None)
-            if out is not None:
-                grad = torch.where(out > 0, grad, 0)
+                return (*derive_again(ctx, grad, plain, out is not None), None, None, None, None)
+            grad = like(grad, x) if out is None else torch.where(out > 0, like(grad, x), 0)
             wanted = ctx.needs_input_grad[0]
-            if kernels is not None:
-                rest = (color, index, mean, w, retry, product, ctx.eps, wanted)
-                gradients = _backward_by_kernels(kernels, x, grad, *rest)
-            elif color.dim() == 2:
+            if color.dim() == 2:
                 gradients = _backward_shared(x, grad, color, mean, w, product, ctx.eps, wanted)
             else:
                 gradients = _backward_slots(x, grad, color, index, w, product, ctx.eps, wanted)
-            return (*gradients, None, None, None, None, None)
+            return (*gradients, None, None, None, None)
+
+
+class _ByKernels(torch.autograd.Function):
+    """The same on a GPU, or with fixed statistics a map; appends what the kernels keep to a list."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        color: Tensor,
+        shift: Tensor,
+        index: Tensor | None,
+        fixed: tuple[Tensor, Tensor] | None,
+        eps: float,
+        relu: bool,
+        factorise: Callable[..., Any],
+        statistics: list[Tensor],
+    ) -> Any:
+        out, kept = layer_kernels().forward(x, color, shift, index, fixed, eps, relu, factorise)
+        ctx.eps = eps
+        ctx.save_for_backward(x, color, shift, index, out if relu else None, kept, *(fixed or ()))
+        statistics.append(kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, color, shift, index, out, kept, *fixed = ctx.saved_tensors
+        with without_autocast(grad.device):
+            grad = like(grad, x)
+            if torch.is_grad_enabled() or kernels_for(x, grad) is None or not is_eager((grad,)):
+
+                def plain() -> Tensor:
+                    slots = as_slots(color, shift)
+                    if not fixed:
+                        return whiten_color(x, *slots, index, eps=ctx.eps)[0]
+                    w, mean = fixed
+                    return affine(x, compose(slots[0], w), slots[1], index, mean)
+
+                gradients: Any = derive_again(ctx, grad, plain, out is not None)
+            else:
+                if out is not None:
+                    grad = torch.where(out > 0, grad, 0)
+                wanted = (ctx.needs_input_grad[0], ctx.needs_input_grad[1] or ctx.needs_input_grad[2])
+                known = tuple(fixed) or None
+                gradients = layer_kernels().backward(x, grad, color, shift, index, known, kept, ctx.eps, wanted)
+            return (*gradients, None, None, None, None, None, None)
+
+
+def _fused(d: int, device: int, eps: float) -> Any:
+    """The factorisation as a kernel of a sequence."""
+    from wcgan.kernels import cholesky
+
+    return cholesky.factorisation(d, device, eps, RETRY_SHRINKAGE)
+
+
+def _by_library(d: int, device: int, eps: float) -> Any:
+    """The same without that kernel, where Triton interprets the others."""
+
+    def factorise(*tensors: Tensor) -> None:
+        covariance, w, retry = tensors
+        whitening = FACTORISATIONS["cholesky"].factorise(covariance.view(1, d, d), eps, 0)
+        w.copy_(whitening.matrix.flatten())
+        retry.copy_(whitening.retry)
+
+    factorise.direct_for = lambda tensors: None  # type: ignore[attr-defined]
+    return factorise
+
+
+# Compiled code on a GPU: one operator each way, with the same kernels
+
+
+def _whiten_color_compiled(
+    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
+) -> Result | None:
+    d = color.shape[-1]  # known to the compiler, which x.shape[1] may not be
+    if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d) or transformed():
+        return None
+    if not _are_few(x, color):
+        return None
+    out, kept = _layer(x, _plain(color), _plain(shift), index, eps, relu)
+    retry, covariance = (-(-d // 32) + n for n in (0, 1))  # where `kernels.layer` has them, in blocks of 32
+    return Result(out, kept[:d], kept[32 * covariance :][: d * d].view(d, d), kept[32 * retry :][:1])
+
+
+def _is_compiled_by_kernels(kind: str, device: int, dtype: torch.dtype, d: int) -> bool:
+    """Whether kernels and factorisation support such a batch."""
+    if kind != "cuda":
+        return False
+    probe = torch.empty(2, d, dtype=dtype, device=torch.device(kind, device))
+    matrix = torch.empty(d, d, device=probe.device)
+    return kernels_for(probe) is not None and cholesky_for(matrix, RETRY_SHRINKAGE) is not None
+
+
+_is_compiled_by_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a fact of the machine
+
+
+def _fake_layer(x, color, shift, index, eps, relu) -> tuple[Tensor, Tensor]:
+    d, slots = x.shape[1], color.shape[0] if color.dim() == 3 else 1
+    blocks = -(-d // 32) + 1 + 2 * -(-d * d // 32) + -(-slots * d * d // 32)
+    return torch.empty_like(x), color.new_empty(32 * blocks)
+
+
+@register("layer", fake=_fake_layer)
+def _layer(
+    x: Tensor, color: Tensor, shift: Tensor, index: Optional[Tensor], eps: float, relu: bool
+) -> tuple[Tensor, Tensor]:
+    out, kept = layer_kernels().forward(x, color, shift, index, None, eps, relu, _fused if x.is_cuda else _by_library)
+    return out, kept
+
+
+def _layer_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.eps, relu = inputs
+    out, kept = output
+    ctx.save_for_backward(*tensors, kept, out if relu else None)
+    ctx.mark_non_differentiable(kept)
+    ctx.set_materialize_grads(False)
+
+
+def _layer_backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    x, color, shift, index, kept, out = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 6
+    grad = like(grad, x)
+    if out is not None:
+        grad = torch.where(out > 0, grad, 0)
+    wanted = ctx.needs_input_grad[0]
+    grad_x, grad_color, grad_shift = _layer_gradients(x, grad, color, shift, index, kept, ctx.eps, wanted)
+    return grad_x if wanted else None, grad_color, grad_shift, None, None, None
+
+
+def _fake_layer_gradients(x, grad, color, shift, index, kept, eps, wanted) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(x) if wanted else x.new_empty(0), torch.empty_like(color), torch.empty_like(shift)
+
+
+@register("layer_gradients", fake=_fake_layer_gradients)
+def _layer_gradients(
+    x: Tensor,
+    grad: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Optional[Tensor],
+    kept: Tensor,
+    eps: float,
+    wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = layer_kernels().backward(x, grad, color, shift, index, None, kept, eps, (wanted, True))
+    grad_x, grad_color, grad_shift = found
+    return grad_x if wanted else x.new_empty(0), grad_color, grad_shift
+
+
+register_gradient(_layer, _layer_backward, _layer_context)
 
 
 # One coloring for all samples, without kernels: the batch is a matrix (d, m)
@@ -238,55 +425,3 @@ def _backward_slots(
 
 def _rows(table: Tensor, index: Tensor | None) -> Tensor:
     return table if index is None else table.index_select(0, index)
-
-
-# Any number of colorings, by kernels
-
-
-def _forward_by_kernels(
-    kernels: ModuleType, x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
-) -> Any:
-    positions, out = as_positions(x), torch.empty_like(x)
-    d = positions.shape[1]
-    mean, covariance = kernels.mean_and_covariance(positions)
-    w, retry = _factorise_by_kernel(covariance, eps)
-    mapping = torch.mm(color.reshape(-1, d), w)
-    term = (positions, mapping.view(-1, d, d), mean.view(1, d))
-    kernels.apply_maps(as_positions(out), shift.reshape(-1, d), [term], index, relu)
-    return out, mean, covariance, w, retry, mapping
-
-
-def _factorise_by_kernel(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    fused = cholesky_for(covariance, RETRY_SHRINKAGE)
-    if fused is not None:
-        matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
-        return matrix, retry
-    whitening = FACTORISATIONS["cholesky"].factorise(covariance.unsqueeze(0), eps, 0)
-    return whitening.matrix[0], whitening.retry
-
-
-def _backward_by_kernels(
-    kernels: ModuleType,
-    x: Tensor,
-    grad: Tensor,
-    color: Tensor,
-    index: Tensor | None,
-    mean: Tensor,
-    w: Tensor,
-    retry: Tensor,
-    mapping: Tensor,
-    eps: float,
-    wanted: bool,
-) -> tuple[Tensor | None, ...]:
-    positions, z = as_positions(x), as_positions(grad)
-    n, d, size = positions.shape
-    maps, transposed = mapping.view(-1, d, d), w.mT
-    products, sums = kernels.cross(z, positions, mean, maps.shape[0], index)
-    grad_color = torch.mm(products.view(-1, d), transposed)
-    grad_x = None
-    if wanted:
-        inner = kernels.mirror(torch.mm(color.reshape(-1, d).mT, grad_color))  # as in `_curvature`
-        curvature, grad_x = torch.mm(torch.mm(transposed, inner), w), torch.empty_like(x)
-        factor = -(1 - eps) / (n * size - 1)
-        kernels.map_back(as_positions(grad_x), z, maps, sums, index, positions, mean, curvature, retry, factor)
-    return grad_x, grad_color.view(color.shape), sums.view(color.shape[:-1])

@@ -171,6 +171,14 @@ def kernels_for(*batches: Tensor) -> ModuleType | None:
     return kernels if kernels is not None and kernels.supports(first) else None
 
 
+@functools.cache
+def layer_kernels() -> ModuleType:
+    """The passes of a layer by kernels, where `kernels_for` has them."""
+    from wcgan.kernels import layer
+
+    return layer
+
+
 def label_kernels_for(labels: Tensor) -> ModuleType | None:
     """The kernels, if they check these labels `(N,)`: in eager code only."""
     there = _state["kernels"] and labels.is_cuda and labels.numel() and is_eager((labels,))

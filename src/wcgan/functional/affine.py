@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, conv2d, linear
 
-from wcgan.functional._operators import check_batch, is_eager, kernels_for, without_autocast
+from wcgan.functional._operators import check_batch, is_eager, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
 
 
@@ -171,27 +171,22 @@ def compose_pull_back(
     return diagonal, grad_w @ whitening.mT if through else grad_w
 
 
-# The layers at inference in eager code: one autograd function with few calls. A small batch takes as long as its calls.
+# The layers at inference on a CPU in eager code: one autograd function with few calls, which are what takes a small
+# batch its time. For a GPU see `_eager`.
 
 LARGEST_ON_CPU = 2**17  # elements of a batch
 
 
-def is_small_or_on_gpu(x: Tensor) -> bool:
-    """Whether there are kernels for a batch, or on a CPU, whether it fits into the cache as it is."""
-    return x.numel() <= LARGEST_ON_CPU if x.device.type == "cpu" else kernels_for(x) is not None
-
-
 def map_eagerly(x: Tensor, color: Tensor, shift: Tensor, w: Tensor, mean: Tensor, relu: bool) -> Tensor | None:
-    """`color w (x - mean) + shift` with constants `w (1, d, d)` and `mean (d,)`, or None: ask `affine`.
+    """`color w (x - mean) + shift` on a CPU, with constants `w (1, d, d)` and `mean (d,)`, or None: ask `affine`.
 
     The others are a batch, not empty, and a coloring `(d, d)` and a shift `(d,)`, for which `is_eager` is True.
     """
     if w.shape[0] != 1 or w.requires_grad or mean.requires_grad or not is_flat(x) or not is_eager((w,)):
         return None
-    dtype = w.dtype
-    if not (color.dtype == shift.dtype == mean.dtype == dtype == compute_dtype(x)) or not is_small_or_on_gpu(x):
+    if x.device.type != "cpu" or x.numel() > LARGEST_ON_CPU:
         return None
-    if x.dtype != dtype and x.device.type == "cpu":
+    if not (color.dtype == shift.dtype == mean.dtype == w.dtype == x.dtype) or x.dtype != compute_dtype(x):
         return None
     if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
         out: Tensor = _Map.apply(x, color, shift, w[0], mean, relu)
@@ -220,13 +215,9 @@ class _Map(torch.autograd.Function):
                 grad_x = _apply(grad, mapping.mT, torch.zeros_like(mean), None)
             if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
                 z, positions = as_positions(grad), as_positions(x)
-                if kernels := kernels_for(x, grad):
-                    products, sums = kernels.cross(z, positions, mean, 1, None)
-                    product, grad_shift = products[0], sums[0]
-                else:
-                    features = features_of(z)
-                    product, grad_shift = torch.mm(features, features_of(positions, mean).mT), features.sum(1)
-                grad_color = torch.mm(product, w.mT)
+                features = features_of(z)
+                grad_color = torch.mm(torch.mm(features, features_of(positions, mean).mT), w.mT)
+                grad_shift = features.sum(1)
             return grad_x, grad_color, grad_shift, None, None, None
 
 
@@ -240,10 +231,6 @@ def _apply(x: Tensor, matrix: Tensor, offset: Tensor, mean: Tensor | None, relu:
     out = torch.empty_like(x)
     source, target = as_positions(x), as_positions(out)
     n, d, _ = source.shape
-    if kernels := kernels_for(x):
-        term = (source, matrix.unsqueeze(0), None if mean is None else mean.unsqueeze(0))
-        kernels.apply_maps(target, offset.unsqueeze(0), [term], None, relu)
-        return out
     if mean is not None:
         offset = torch.addmv(offset, matrix, mean, alpha=-1)
     if source.stride(1) == 1 == target.stride(1):

@@ -3,11 +3,15 @@
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+Direct = Callable[[int, list[int | None]], object]
+"""`call(stream, addresses)`: a launch with nothing left to find."""
+
+ALIGNMENT = 16  # bytes, which Triton's binaries count on
 _state = {"direct": True}
 
 
@@ -34,29 +38,34 @@ class Launcher:
     def __call__(self, *tensors: Tensor | None) -> None:
         first, bits = tensors[0], 0
         assert first is not None
-        pointers = [None if t is None else t.data_ptr() for t in tensors]
+        addresses = [None if t is None else t.data_ptr() for t in tensors]
         device = first.get_device()
         key = (device, *[None if t is None else t.dtype for t in tensors])
-        for pointer in pointers:
-            if pointer is not None:
-                bits |= pointer
-        aligned = not bits % 16
+        for address in addresses:
+            if address is not None:
+                bits |= address
+        aligned = not bits % ALIGNMENT
         direct = self._direct.get(key) if aligned and _state["direct"] else None
         if direct is not None:
-            direct(torch._C._cuda_getCurrentRawStream(device), pointers)
+            direct(torch._C._cuda_getCurrentRawStream(device), addresses)
             return
         compiled = self.kernel[self.grid](*tensors, *self.numbers, **self.constants)
         if aligned and _can_be_called(compiled):
             self._direct[key] = self._caller(compiled, len(tensors))
 
-    def _caller(self, compiled: Any, tensors: int) -> Callable[[int, list[int | None]], None]:
-        """`call(stream, pointers)`, as `triton.runtime.jit.JITFunction.run` ends, without hooks."""
+    def direct_for(self, tensors: list[Tensor | None]) -> Direct | None:
+        """The direct launch for tensors like these, if there has been one by Triton."""
+        device = next(t.get_device() for t in tensors if t is not None)
+        return self._direct.get((device, *[None if t is None else t.dtype for t in tensors]))
+
+    def _caller(self, compiled: Any, tensors: int) -> Direct:
+        """As `triton.runtime.jit.JITFunction.run` ends, without hooks."""
         names = self.kernel.arg_names[tensors + len(self.numbers) :]
         rest = (*self.numbers, *(self.constants[name] for name in names))
         run, function, metadata, grid = compiled.run, compiled.function, compiled.packed_metadata, self.grid
 
-        def call(stream: int, pointers: list[int | None]) -> None:
-            run(*grid, stream, function, metadata, None, None, None, *pointers, *rest)
+        def call(stream: int, addresses: list[int | None]) -> None:
+            run(*grid, stream, function, metadata, None, None, None, *addresses, *rest)
 
         return call
 
@@ -83,3 +92,90 @@ def launches_by_triton() -> Iterator[None]:
         yield
     finally:
         _state["direct"] = before
+
+
+# Sequences
+
+
+class Kernel(Protocol):
+    """A kernel of a sequence: a `Launcher`, or what can be called like one."""
+
+    def __call__(self, *tensors: Tensor | None) -> None: ...
+
+    def direct_for(self, tensors: list[Tensor | None]) -> Direct | None: ...
+
+
+class Place(NamedTuple):
+    """An array of a sequence: one of the tensors that it is called with, or a part of a workspace among them."""
+
+    tensor: int
+    offset: int = 0
+    """In bytes."""
+    numel: int = 0
+    dtype: torch.dtype | None = None
+    """None for the tensor as it is."""
+
+
+class Sequence:
+    """Kernels that run one after the other, known once for a shape, so that a call is little more than their launches.
+
+    Kernels name their arrays. An array is a tensor that is given at each call, or lies in a workspace: a tensor of
+    `sizes[name]` float32 numbers, given as well. A call takes the address of each tensor once and makes no views.
+
+    Args:
+        given: names of the tensors of a call, in order; workspaces are among them.
+    """
+
+    def __init__(self, *given: str) -> None:
+        self.places = {name: Place(i) for i, name in enumerate(given)}
+        self.sizes = dict.fromkeys(given, 0)
+        self._steps: list[tuple[Kernel, list[Place | None]]] = []
+        self._direct: list[tuple[Direct, list[tuple[int, int] | None]]] | None = None
+
+    def lay_out(self, workspace: str, name: str, numel: int, dtype: torch.dtype = torch.float32) -> str:
+        """Adds an array at the end of a workspace."""
+        begin = self.sizes[workspace] * 4
+        self.places[name] = Place(self.places[workspace].tensor, begin, numel, dtype)
+        self.sizes[workspace] += -(-numel * dtype.itemsize // 128) * 32
+        return name
+
+    def array(self, name: str, workspace: Tensor) -> Tensor:
+        """An array of a workspace, as a view."""
+        array = _cut(workspace, self.places[name])
+        assert array is not None
+        return array
+
+    def add(self, kernel: Kernel, *names: str | None) -> None:
+        """Appends a kernel with its arrays; None for one that it does not read."""
+        self._steps.append((kernel, [None if name is None else self.places[name] for name in names]))
+
+    def __call__(self, device: int, *tensors: Tensor | None) -> None:
+        """Launches everything on the current stream of the device, which is the current one; -1 for the CPU."""
+        bits, addresses = 0, []
+        for tensor in tensors:
+            address = 0 if tensor is None else tensor.data_ptr()
+            bits |= address
+            addresses.append(address)
+        if self._direct is None or bits % ALIGNMENT or not _state["direct"]:
+            self._launch_by_tensors(tensors, known=not bits % ALIGNMENT)
+            return
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        for call, places in self._direct:
+            call(stream, [None if place is None else addresses[place[0]] + place[1] for place in places])
+
+    def _launch_by_tensors(self, tensors: tuple[Tensor | None, ...], known: bool) -> None:
+        """The first launch, and those of tensors that are not aligned; with `known`, looks for the direct launches."""
+        direct = []
+        for kernel, places in self._steps:
+            arrays = [None if place is None else _cut(tensors[place.tensor], place) for place in places]
+            kernel(*arrays)
+            call = kernel.direct_for(arrays) if known else None
+            direct.append((call, [None if place is None else place[:2] for place in places]))
+        if all(call is not None for call, _ in direct):
+            self._direct = direct  # type: ignore[assignment]
+
+
+def _cut(tensor: Tensor | None, place: Place) -> Tensor | None:
+    if tensor is None or place.dtype is None:
+        return tensor
+    return tensor.view(torch.uint8)[place.offset :][: place.numel * place.dtype.itemsize].view(place.dtype)

@@ -31,7 +31,7 @@ OPTIONS = {
 remember = functools.lru_cache(maxsize=1024)  # launchers by shapes and strides, of which a network has few
 
 
-def _on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
+def on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
     """Makes the batch's device the current one, on which Triton launches kernels."""
 
     @functools.wraps(function)
@@ -53,49 +53,33 @@ def supports(x: Tensor) -> bool:
 # Sums over a batch
 
 
-@_on_its_device
+@on_its_device
 def moments(x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
     """Means `(parts, d)` and scatters `(parts, d, d)` of equal consecutive parts of a batch `(N, d, L)`."""
-    d = x.shape[1]
-    mean, scatter = _empty(x, parts, d), _empty(x, parts, d, d)
-    _fill_moments(x, mean, scatter, parts, 1)
+    n, d, length = x.shape
+    mean, scatter, count = _empty(x, parts, d), _empty(x, parts, d, d), n // parts * length
+    centre = _empty(x, parts, d) if x.dtype != torch.bfloat16 else None
+    if centre is not None:
+        centre_launcher(parts, count, length, d, x.stride())(x, centre)
+    products, sums = _cross(x, x, centre, parts, count, None, None, symmetric=True)
+    launch = moments_launcher(d, parts, count, products.shape[0], centre is not None, 1)
+    launch(products, sums, centre, mean, scatter)
     return mean, scatter
 
 
-@_on_its_device
-def mean_and_covariance(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean `(d,)` and unbiased covariance `(d, d)` of a batch `(N, d, L)`."""
-    n, d, length = x.shape
-    mean, covariance = _empty(x, d), _empty(x, d, d)
-    _fill_moments(x, mean, covariance, 1, n * length - 1)
-    return mean, covariance
-
-
-def _fill_moments(x: Tensor, mean: Tensor, scatter: Tensor, parts: int, divisor: int) -> None:
-    """Means, and scatters divided by `divisor`."""
-    n, d, length = x.shape
-    count = n // parts * length
-    centre = _empty(x, parts, d) if x.dtype != torch.bfloat16 else None
-    if centre is not None:
-        _centre_launcher(parts, count, length, d, x.stride())(x, centre)
-    products, sums = _cross(x, x, centre, parts, count, None, None, symmetric=True)
-    launch = _moments_launcher(d, parts, count, products.shape[0], centre is not None, divisor)
-    launch(products, sums, centre, mean, scatter)
-
-
 @remember
-def _centre_launcher(parts: int, count: int, length: int, d: int, strides: tuple[int, ...]) -> Launcher:
+def centre_launcher(parts: int, count: int, length: int, d: int, strides: tuple[int, ...]) -> Launcher:
     constants = {"R": CENTRE_ROWS, "BLOCK": 64, "num_warps": 4}
     return Launcher(programs.centre_kernel, (triton.cdiv(d, 64), parts), (count, length, d, *strides), constants)
 
 
 @remember
-def _moments_launcher(d: int, parts: int, count: int, splits: int, centred: bool, divisor: int) -> Launcher:
+def moments_launcher(d: int, parts: int, count: int, splits: int, centred: bool, divisor: int) -> Launcher:
     grid = (d, triton.cdiv(d, SUMS["B"]), parts)
     return Launcher(programs.moments_kernel, grid, (count, d, splits, parts, divisor), {"CENTRED": centred, **SUMS})
 
 
-@_on_its_device
+@on_its_device
 def cross(z: Tensor, x: Tensor, mean: Tensor | None, slots: int, index: Tensor | None) -> tuple[Tensor, Tensor]:
     """`sum z_n (x_n - mean)^T` of each slot, `(K, d, d)`, and `sum z_n`, `(K, d)`."""
     n, d, length = x.shape
@@ -109,13 +93,13 @@ def cross(z: Tensor, x: Tensor, mean: Tensor | None, slots: int, index: Tensor |
     centred = mean is not None and x.dtype != torch.bfloat16
     products, sums = _cross(z, x, mean if centred else None, slots, n * length, order, bounds, symmetric=False)
     out, out_sums = _empty(x, slots, d, d), _empty(x, slots, d)
-    launch = _products_launcher(d, slots, products.shape[0], mean is not None and not centred)
+    launch = products_launcher(d, slots, products.shape[0], mean is not None and not centred)
     launch(products, sums, mean, out, out_sums)
     return out, out_sums
 
 
 @remember
-def _products_launcher(d: int, slots: int, splits: int, shifted: bool) -> Launcher:
+def products_launcher(d: int, slots: int, splits: int, shifted: bool) -> Launcher:
     grid = (d, triton.cdiv(d, SUMS["B"]), slots)
     return Launcher(programs.products_kernel, grid, (d, splits, slots), {"SHIFTED": shifted, **SUMS})
 
@@ -133,15 +117,15 @@ def _cross(
     """Partial sums `(splits, slots, d, d)` and `(splits, slots, d)`."""
     d = x.shape[1]
     flags = (symmetric, centre is not None, order is not None, order is None and _flat(z) and _flat(x))
-    fixed = (count, slots, _programs(x), x.element_size(), _precision(x))
-    launch, splits = _cross_launcher(d, x.shape[2], z.stride(), x.stride(), flags, *fixed)
+    fixed = (count, slots, programs_that_fill(x), x.element_size(), precision_of(x))
+    launch, splits = cross_launcher(d, x.shape[2], z.stride(), x.stride(), flags, *fixed)
     products, sums = _empty(x, splits, slots, d, d), _empty(x, splits, slots, d)
     launch(z, x, centre, products, sums, order, bounds)
     return products, sums
 
 
 @remember
-def _cross_launcher(
+def cross_launcher(
     d: int,
     length: int,
     z_strides: tuple[int, ...],
@@ -179,7 +163,7 @@ Term = tuple[Tensor, Tensor, Tensor | None]
 Folded = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # x, M, the mean to subtract before, M mean after
 
 
-@_on_its_device
+@on_its_device
 def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | None = None, relu: bool = False) -> None:
     """`out_n = offset_k(n) + sum over terms of M_k(n) (x_n - mean)`, and an optional ReLU.
 
@@ -196,59 +180,19 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
     _map(out, offset.contiguous(), folded, index, parts, relu)
 
 
-@_on_its_device
-def map_back(
-    out: Tensor,
-    z: Tensor,
-    maps: Tensor,
-    sums: Tensor,
-    index: Tensor | None,
-    x: Tensor,
-    mean: Tensor,
-    curvature: Tensor,
-    retry: Tensor,
-    factor: float,
-) -> None:
-    """The last pass of the gradient: `M_k^T z + factor S (x - mean)`, less the mean of the first term.
-
-    Args:
-        out: `(N, d, L)`, overwritten.
-        z: the gradient of the output, like `out`.
-        maps: the maps M, `(K, d, d)`.
-        sums: sums of z of each slot, `(K, d)`.
-        index: `(N,)`, the slot of each sample; None if K is 1 or N.
-        x: the batch, like `out`.
-        mean: `(d,)`.
-        curvature: `(d, d)`. S is its image under the shrinkage of the retries.
-        retry: `(1,)`, that shrinkage.
-        factor: of S.
-    """
-    n, _, length = out.shape
-    transposed, after = maps.mT, out.dtype == torch.bfloat16
-    rounded, pulls = _round(curvature.unsqueeze(0), mean if after else None, out.dtype, 1.0, retry, factor)
-    second = (x, rounded, None if after else mean, pulls)
-    if maps.shape[0] == 1:
-        matrix, pulls = _round(transposed, sums, out.dtype, 1 / (n * length))
-        _map(out, None, [(z, matrix, None, pulls), second], index, 1, False)
-    else:
-        offset = torch.mv(maps.view(-1, maps.shape[2]).mT, sums.flatten()).mul_(-1 / (n * length))
-        matrix, _ = _round(transposed, None, out.dtype)
-        _map(out, offset.unsqueeze(0), [(z, matrix, None, None), second], index, 1, False)
-
-
 def _map(out: Tensor, offset: Tensor | None, terms: list[Folded], index: Tensor | None, parts: int, relu: bool) -> None:
     (x1, m1, mean1, pulls1), (x2, m2, mean2, pulls2) = terms[0], terms[-1]
     offset_slots = 1 if offset is None else offset.shape[0]
     after = (pulls1 is not None, pulls2 is not None)
     flags = (offset is not None, relu, mean1 is not None, mean2 is not None, *after, index is not None)
     slots = (offset_slots, m1.shape[0], m2.shape[0])
-    fixed = (slots, parts, len(terms), flags, out.element_size(), _precision(out))
-    launch = _map_launcher(out.shape, out.stride(), x1.stride(), x2.stride(), *fixed)
+    fixed = (slots, parts, len(terms), flags, out.element_size(), precision_of(out))
+    launch = map_launcher(out.shape, out.stride(), x1.stride(), x2.stride(), *fixed)
     launch(out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index)
 
 
 @remember
-def _map_launcher(
+def map_launcher(
     shape: tuple[int, int, int],
     out_strides: tuple[int, ...],
     strides1: tuple[int, ...],
@@ -269,7 +213,7 @@ def _map_launcher(
     constants = dict(zip(names, flags, strict=True)) | {"TERMS": terms, "SLOTTED": slotted, "PRECISION": precision}
     sizes = (n * length, length, n // parts, n // max(slots), d)
     numbers = (*sizes, *out_strides, *strides1, *strides2, *slots)
-    grid = (rows, triton.cdiv(d, options["N"]))
+    grid = (rows * triton.cdiv(d, options["N"]),)
     return Launcher(programs.map_kernel, grid, numbers, constants | {"FLAT": flat and not slotted} | options)
 
 
@@ -292,99 +236,75 @@ def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tens
     after = mean is not None and dtype == torch.bfloat16
     if not after and matrix.dtype == dtype and matrix.is_contiguous():
         return matrix, mean, None
-    rounded, pulls = _round(matrix, mean if after else None, dtype)
-    return rounded, None if after else mean, pulls
-
-
-def _round(
-    matrix: Tensor,
-    mean: Tensor | None,
-    dtype: torch.dtype,
-    share: float = 1.0,
-    retry: Tensor | None = None,
-    factor: float = 1.0,
-) -> tuple[Tensor, Tensor | None]:
-    """`factor` times the matrices `(K, d, d)`, shrunk by `retry`, in the batch's type, and their products with a mean.
-
-    That mean is `share` times the given one, `(parts, d)`.
-    """
     slots, d, _ = matrix.shape
     rounded = matrix.new_empty(slots, d, d, dtype=dtype)
-    pulls = None if mean is None else _empty(matrix, slots, d)
-    per_part = 1 if mean is None else slots // (mean.numel() // d)
-    launch = _fold_launcher(slots, d, matrix.stride(), per_part, share, factor, mean is not None, retry is not None)
-    launch(matrix, mean, retry, rounded, pulls)
-    return rounded, pulls
+    if mean is None or not after:
+        fold_launcher(slots, d, matrix.stride())(matrix, None, None, rounded, None)
+        return rounded, mean, None
+    pulls = _empty(matrix, slots, d)
+    fold_launcher(slots, d, matrix.stride(), slots // mean.shape[0], shifted=True)(matrix, mean, None, rounded, pulls)
+    return rounded, None, pulls
 
 
 @remember
-def _fold_launcher(
+def fold_launcher(
     slots: int,
     d: int,
     strides: tuple[int, ...],
-    per_part: int,
-    share: float,
-    factor: float,
-    shifted: bool,
-    retried: bool,
+    per_part: int = 1,
+    share: float = 1.0,
+    factor: float = 1.0,
+    shifted: bool = False,
+    retried: bool = False,
 ) -> Launcher:
+    """For `factor` times the maps; if `shifted`, with products with `share` times the mean of each `per_part` maps."""
     k = min(128, triton.next_power_of_2(d))
     constants = {"SHIFTED": shifted, "RETRIED": retried, "D": 16, "K": k, "num_warps": 4}
     numbers = (d, *strides, per_part, float(share), float(factor))
     return Launcher(programs.fold_kernel, (triton.cdiv(d, 16), slots), numbers, constants)
 
 
-# Matrices and counters
+# Counters and labels
 
 
-@_on_its_device
-def mirror(matrix: Tensor) -> Tensor:
-    """The symmetric matrix `(d, d)` with this lower triangle."""
-    out = torch.empty_like(matrix, memory_format=torch.contiguous_format)
-    _mirror_launcher(matrix.shape[0], matrix.stride())(matrix, out)
-    return out
-
-
-@remember
-def _mirror_launcher(d: int, strides: tuple[int, ...]) -> Launcher:
-    return Launcher(programs.mirror_kernel, (d, triton.cdiv(d, 256)), (d, *strides), {"B": 256, "num_warps": 2})
-
-
-@_on_its_device
+@on_its_device
 def update(
     mean: Tensor,
-    second: Tensor,
-    retry: Tensor,
+    variance: Tensor,
     poison: Tensor | None,
     running: tuple[Tensor, Tensor, Tensor] | None,
     counters: tuple[Tensor, Tensor],
     step: float,
 ) -> None:
-    """Eq. 8 with its counters, in place: a batch that is not finite, or is poisoned, is only counted.
+    """Eq. 8 with its counters for variances, in place: a batch that is not finite, or is poisoned, is only counted.
 
     Args:
         mean: `(d,)`, like all tensors contiguous, and like all but the numbers of batches float32.
-        second: the covariance, d x d numbers, or the variances, d numbers.
-        retry: `(1,)`, counted where it is not 0.
+        variance: d numbers.
         poison: a scalar, NaN if a label was out of range.
-        running: the running mean, its covariance or variances, and the number of batches in them; None for none.
+        running: the running mean, its variances, and the number of batches in them; None for none.
         counters: numbers of batches that were retried, and that were not finite.
         step: the momentum.
     """
-    flags = (second.numel() > mean.shape[0], poison is not None, running is not None)
-    launch = _update_launcher(mean.shape[0], float(step), *flags)
-    launch(mean, second, retry, poison, *(running or (None, None, None)), *counters)
-    for tensor in (*(running or ()), *counters):  # as PyTorch's own operators do in place
+    launch = update_launcher(mean.shape[0], float(step), False, poison is not None, running is not None, False)
+    launch(mean, variance, None, poison, *(running or (None, None, None)), *counters)
+    count_changes(running, counters)
+
+
+def count_changes(running: tuple[Tensor, ...] | None, counters: tuple[Tensor, ...]) -> None:
+    """Tells autograd of a change in place, as PyTorch's own operators do."""
+    for tensor in (*(running or ()), *counters):
         torch.autograd.graph.increment_version(tensor)
 
 
 @remember
-def _update_launcher(d: int, step: float, full: bool, poisoned: bool, tracked: bool) -> Launcher:
-    constants = {"FULL": full, "POISONED": poisoned, "TRACKED": tracked, "D": triton.next_power_of_2(d)}
-    return Launcher(programs.update_kernel, (d if full else 1,), (d, step), constants | {"num_warps": 4})
+def update_launcher(d: int, step: float, full: bool, poisoned: bool, tracked: bool, retried: bool) -> Launcher:
+    flags = {"FULL": full, "POISONED": poisoned, "TRACKED": tracked, "RETRIED": retried}
+    constants = flags | {"D": triton.next_power_of_2(d), "num_warps": 4}
+    return Launcher(programs.update_kernel, (d if full else 1,), (d, step), constants)
 
 
-@_on_its_device
+@on_its_device
 def check_labels(labels: Tensor, classes: int, found: Tensor) -> tuple[Tensor, Tensor]:
     """Indices within range `(N,)`, int64, and a scalar: NaN if a label was out of range, else 0.
 
@@ -409,7 +329,7 @@ def _flat(x: Tensor) -> bool:
     return x.shape[0] == 1 or x.stride(0) == x.shape[2] * x.stride(2)
 
 
-def _programs(x: Tensor) -> int:
+def programs_that_fill(x: Tensor) -> int:
     """The number of programs that fill the GPU once, one per multiprocessor."""
     return _multiprocessors(x.device) if x.is_cuda else 8
 
@@ -419,7 +339,7 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _precision(x: Tensor) -> str:
+def precision_of(x: Tensor) -> str:
     """How to multiply float32 numbers: in tf32 if PyTorch may, else in three tf32 products, as exact as float32."""
     return "tf32" if x.dtype != torch.float32 or _tf32_allowed() else "tf32x3"
 

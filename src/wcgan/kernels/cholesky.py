@@ -7,7 +7,7 @@ import ctypes
 import functools
 import sysconfig
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wcgan.kernels import capability
+from wcgan.kernels import Direct, capability
 
 LARGEST = 512
 SHARED_MEMORY = 232_448  # bytes that a thread block may have
@@ -32,7 +32,7 @@ def supports(covariance: Tensor, levels: tuple[float, ...]) -> bool:
         and covariance.shape[-1] <= LARGEST
         and torch.version.cuda is not None
         and capability(covariance.device) >= (9, 0)
-        and _launcher(covariance, levels) is not None
+        and _kernel_for(covariance, levels) is not None
     )
 
 
@@ -47,18 +47,45 @@ def factorise(covariance: Tensor, eps: float, levels: tuple[float, ...]) -> tupl
     covariance = covariance.contiguous()
     matrices = covariance.shape[0] if covariance.dim() == 3 else 1
     matrix, retry = torch.empty_like(covariance), covariance.new_empty(matrices)
-    launch = _launcher(covariance, levels)
-    assert launch is not None
-    launch(covariance, matrix, retry, covariance.shape[-1], float(eps), matrices=matrices)
+    kernel = _kernel_for(covariance, levels)
+    assert kernel is not None
+    Factorisation(kernel, covariance.shape[-1], eps, matrices)(covariance, matrix, retry)
     return matrix, retry
 
 
-def _launcher(covariance: Tensor, levels: tuple[float, ...]) -> Callable[..., None] | None:
+class Factorisation:
+    """`factorise` as a kernel of a sequence: of a covariance, into a matrix and a retry, all contiguous."""
+
+    def __init__(self, kernel: "_Kernel", d: int, eps: float, matrices: int = 1) -> None:
+        self.kernel, self.matrices = kernel, matrices
+        self.numbers = (ctypes.c_int(d), ctypes.c_float(eps))
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        device = self.kernel.device
+        addresses = [None if t is None else t.data_ptr() for t in tensors]
+        with nullcontext() if torch.cuda.current_device() == device else torch.cuda.device(device):
+            self._launch(torch._C._cuda_getCurrentRawStream(device), addresses)
+
+    def direct_for(self, tensors: list[Tensor | None]) -> Direct:
+        return self._launch
+
+    def _launch(self, stream: int, addresses: list[int | None]) -> None:
+        self.kernel.launch(self.matrices * self.kernel.blocks, stream, addresses, self.numbers)
+
+
+def factorisation(d: int, device: int, eps: float, levels: tuple[float, ...]) -> Factorisation:
+    """The kernel of a sequence for one matrix, where `supports` is True of it."""
+    kernel = _compile(-(-d // TILE), device, levels)
+    assert kernel is not None
+    return Factorisation(kernel, d, eps)
+
+
+def _kernel_for(covariance: Tensor, levels: tuple[float, ...]) -> "_Kernel | None":
     return _compile(-(-covariance.shape[-1] // TILE), covariance.device.index, levels)
 
 
 @functools.cache
-def _compile(tiles: int, device: int, levels: tuple[float, ...]) -> Callable[..., None] | None:
+def _compile(tiles: int, device: int, levels: tuple[float, ...]) -> "_Kernel | None":
     """The kernel for matrices of tiles x tiles, with one thread block per row of tiles; None if it does not compile."""
     blocks = next(blocks for blocks in (1, 2, 4, 8, 16) if blocks >= tiles)
     buffers = 2 if _shared_memory(tiles, 2) <= SHARED_MEMORY else 1
@@ -66,11 +93,10 @@ def _compile(tiles: int, device: int, levels: tuple[float, ...]) -> Callable[...
     defines = f"#define C {blocks}\n#define BUFFERS {buffers}\n#define LEVELS {{{numbers}}}\n"
     source = Path(__file__).with_name("cholesky.cu").read_text(encoding="utf-8")
     try:
-        kernel = _source_to_launcher(defines + source, "factorise", device, _shared_memory(tiles, buffers))
+        return _Kernel(defines + source, "factorise", device, blocks, _shared_memory(tiles, buffers))
     except RuntimeError as error:
         warnings.warn(f"whitening falls back to the library's factorisation, slower: {error}", stacklevel=2)
         return None
-    return lambda *arguments, matrices: kernel(matrices * blocks, THREADS, *arguments)
 
 
 def _shared_memory(tiles: int, buffers: int) -> int:
@@ -82,41 +108,36 @@ def _shared_memory(tiles: int, buffers: int) -> int:
 # Compilation
 
 
-def _source_to_launcher(source: str, name: str, device: int, shared_memory: int) -> Callable[..., None]:
-    """Compiles a kernel for a device with NVRTC, which comes with PyTorch's CUDA builds; syncs with the host.
-
-    Returns:
-        `launch(grid, block, *arguments)`, on the current stream; arguments are tensors, ints and floats (as float32).
+class _Kernel:
+    """A kernel compiled for a device with NVRTC, which comes with PyTorch's CUDA builds; syncs with the host.
 
     Raises:
         RuntimeError: with the compiler's or the driver's message.
     """
-    major, minor = torch.cuda.get_device_capability(device)
-    binary = _source_to_binary(source, (f"--gpu-architecture=sm_{major}{minor}",))
-    driver = _library("libcuda.so.1", "nvcuda.dll")
-    torch.cuda.current_stream(device).synchronize()  # makes the device's context current
-    module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    with torch.cuda.device(device):
-        _check(driver, driver.cuModuleLoadData(ctypes.byref(module), binary))
-        _check(driver, driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
-        _check(driver, driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory))
-        _check(driver, driver.cuFuncSetAttribute(function, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
 
-    def launch(grid: int, block: int, *arguments: Tensor | int | float) -> None:
-        values = [_c_value(argument) for argument in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
-        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(device))
-        with nullcontext() if torch.cuda.current_device() == device else torch.cuda.device(device):
-            result = driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared_memory, stream, pointers, None)
-        _check(driver, result)
+    def __init__(self, source: str, name: str, device: int, blocks: int, shared_memory: int) -> None:
+        self.device, self.blocks, self.shared_memory = device, blocks, shared_memory
+        major, minor = torch.cuda.get_device_capability(device)
+        binary = _source_to_binary(source, (f"--gpu-architecture=sm_{major}{minor}",))
+        self.driver = driver = _library("libcuda.so.1", "nvcuda.dll")
+        torch.cuda.current_stream(device).synchronize()  # makes the device's context current
+        module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
+        with torch.cuda.device(device):
+            _check(driver, driver.cuModuleLoadData(ctypes.byref(module), binary))
+            _check(driver, driver.cuModuleGetFunction(ctypes.byref(self.function), module, name.encode()))
+            _check(driver, driver.cuFuncSetAttribute(self.function, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory))
+            _check(driver, driver.cuFuncSetAttribute(self.function, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
 
-    return launch
-
-
-def _c_value(argument: Tensor | int | float) -> Any:
-    if isinstance(argument, Tensor):
-        return ctypes.c_void_p(argument.data_ptr())
-    return ctypes.c_int(argument) if isinstance(argument, int) else ctypes.c_float(argument)
+    def launch(self, grid: int, stream: int, addresses: Sequence[int | None], numbers: tuple[Any, ...]) -> None:
+        """Launches the kernel on a stream of its device, which is the current one."""
+        values = (*map(ctypes.c_void_p, addresses), *numbers)
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        place = ctypes.c_void_p(stream)
+        result = self.driver.cuLaunchKernel(
+            self.function, grid, 1, 1, THREADS, 1, 1, self.shared_memory, place, pointers, None
+        )
+        if result:
+            _check(self.driver, result)
 
 
 def _source_to_binary(source: str, options: Sequence[str]) -> bytes:

@@ -180,19 +180,49 @@ def fold_kernel(
 
 
 @triton.jit
-def mirror_kernel(matrix, out, d, si, sj, B: tl.constexpr):
-    """A row of the symmetric matrix with a given lower triangle."""
-    row = tl.program_id(0)
-    columns = tl.program_id(1) * B + tl.arange(0, B)
-    inside = columns < d
-    low, high = tl.minimum(row, columns), tl.maximum(row, columns)
-    tl.store(out + row * d + columns, tl.load(matrix + high * si + low * sj, mask=inside, other=0), mask=inside)
+def product_kernel(
+    a, b, out, rows, columns, inner, ai, aj, bi, bj, factor, MIRRORED: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+):
+    """A tile of `factor a b`, as exact as float32; if MIRRORED, b is the symmetric matrix with this lower triangle."""
+    i, j = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
+    left, right = a + i.to(tl.int64)[:, None] * ai, b
+    acc = tl.zeros((T, T), tl.float32)
+    for start in range(0, inner, K):
+        k = start + tl.arange(0, K)
+        x = tl.load(left + k[None, :] * aj, mask=(i < rows)[:, None] & (k < inner)[None, :], other=0)
+        if MIRRORED:
+            low, high = tl.minimum(k[:, None], j[None, :]), tl.maximum(k[:, None], j[None, :])
+            source = right + high * bi + low * bj
+        else:
+            source = right + k.to(tl.int64)[:, None] * bi + j[None, :] * bj
+        y = tl.load(source, mask=(k < inner)[:, None] & (j < columns)[None, :], other=0)
+        acc = tl.dot(x, y, acc, input_precision="tf32x3")
+    target = out + i.to(tl.int64)[:, None] * columns + j[None, :]
+    tl.store(target, acc * factor, mask=(i < rows)[:, None] & (j < columns)[None, :])
+
+
+@triton.jit
+def group_kernel(order, bounds, index, n, slots, INDEXED: tl.constexpr, B: tl.constexpr):
+    """Samples sorted by slot, those of slot k from bounds[k] to bounds[k + 1]; without an index each is its own."""
+    own = tl.program_id(0) * B + tl.arange(0, B)
+    place, below = own, own
+    if INDEXED:
+        slot = tl.load(index + own, mask=own < n, other=0)
+        place, below = tl.zeros((B,), tl.int32), tl.zeros((B,), tl.int32)
+        for start in range(0, n, B):
+            other = start + tl.arange(0, B)
+            theirs = tl.load(index + other, mask=other < n, other=slots)
+            same = (theirs[None, :] == slot[:, None]) & (other[None, :] < own[:, None])
+            place += tl.sum(((theirs[None, :] < slot[:, None]) | same).to(tl.int32), 1)
+            below += tl.sum((theirs[None, :] < own[:, None]).to(tl.int32), 1)
+    tl.store(order + place, own, mask=own < n)
+    tl.store(bounds + own, below, mask=own <= slots)
 
 
 @triton.jit
 def update_kernel(
     mean, second, retry, poison, running_mean, running_second, tracked, retried, nonfinite, d, step,
-    FULL: tl.constexpr, POISONED: tl.constexpr, TRACKED: tl.constexpr, D: tl.constexpr,
+    FULL: tl.constexpr, POISONED: tl.constexpr, TRACKED: tl.constexpr, RETRIED: tl.constexpr, D: tl.constexpr,
 ):
     """Eq. 8: a row of the running covariance, or all variances; the first program also updates mean and counters."""
     row = tl.program_id(0)
@@ -213,7 +243,8 @@ def update_kernel(
             _lerp(running_mean + columns, tl.load(mean + columns, mask=inside, other=0.0), step, kept)
             tl.store(tracked, tl.load(tracked) + tl.where(good, 1, 0))
         tl.store(nonfinite, tl.load(nonfinite) + tl.where(good, 0, 1))
-        tl.store(retried, tl.load(retried) + tl.where(good, tl.where(tl.load(retry) > 0, 1, 0), 0))
+        if RETRIED:
+            tl.store(retried, tl.load(retried) + tl.where(good, tl.where(tl.load(retry) > 0, 1, 0), 0))
 
 
 @triton.jit
@@ -271,21 +302,23 @@ def map_kernel(
     PRECISION: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
 ):
     """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample if there are slots), N channels."""
-    zero = tl.program_id(0) * 0
+    sides = tl.cdiv(d, N)  # tiles of the same positions follow each other, and find them in the cache
+    tile, side = tl.program_id(0) // sides, tl.program_id(0) % sides
+    zero = tile * 0
     if SLOTTED:
         tiles = tl.cdiv(length, P)
-        sample = tl.program_id(0) // tiles
-        place = (tl.program_id(0) % tiles) * P + tl.arange(0, P)
+        sample = tile // tiles
+        place = (tile % tiles) * P + tl.arange(0, P)
         inside = place < length
         v = sample * length + place
         slot = tl.load(index + sample).to(tl.int32) if INDEXED else sample // per_slot
         part = sample // per_part
     else:
-        v = tl.program_id(0) * P + tl.arange(0, P)
+        v = tile * P + tl.arange(0, P)
         inside = v < count
         slot = zero
         part = zero
-    outputs = tl.program_id(1) * N + tl.arange(0, N)
+    outputs = side * N + tl.arange(0, N)
     acc = tl.zeros((P, N), tl.float32)
     rows1 = _rows(x1, zero, v, count, index, index, length, an, al, FLAT, False)
     slot1 = tl.minimum(slot, slots1 - 1)

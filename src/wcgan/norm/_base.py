@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn.functional import batch_norm
 
-from wcgan.functional._eager import as_slots, whiten_color_eagerly
+from wcgan.functional._eager import as_slots, map_by_kernels, whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS, WhiteningKind
-from wcgan.functional._operators import check_batch, check_groups, is_eager, transformed
+from wcgan.functional._operators import check_batch, check_groups, is_eager, kernels_for, transformed
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
 from wcgan.functional.affine import affine, compose, map_eagerly
@@ -139,7 +139,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         ):
             eager = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
         if eager is not None:
-            out, mean, covariance, retry = eager
+            out, mean, covariance, retry, kept = eager
+            if kept is not None:
+                if self.training:
+                    self._update_by_kernel(kept, poison)
+                return out
+            assert mean is not None
+            assert covariance is not None
             if retry is None and poison is None:
                 if self.training:
                     self._update_on_cpu(mean, covariance)
@@ -147,9 +153,10 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             retry = mean.new_zeros(1) if retry is None else retry
             statistics = [Statistics(mean, covariance.unsqueeze(0), retry)]
         elif self._is_batch_norm(color, shift) and not process_group:
-            if parts == 1 and x.device.type == "cpu" and is_shared(color) and is_eager((x, color, shift)):
-                out = self._batch_norm_on_cpu(x, color, shift)
-                return out.relu() if relu else out
+            if parts == 1 and is_shared(color) and is_eager((x, color, shift)):
+                found = self._batch_norm_eagerly(x, color, shift)
+                if found is not None:
+                    return found.relu() if relu else found
             out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
@@ -183,26 +190,36 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                 out = batch_norm(x, running_mean, second, scale, bias, eps=self.eps)
                 return out.relu() if relu else out
             whitening = self._running_whitening()
-            if color is not None and shift is not None and color.dim() == 2 and shift.dim() == 1:
-                mapped = map_eagerly(x, color, shift, whitening, running_mean, relu)
+            if color is not None and shift is not None and is_full(color, shift):
+                mapped = map_by_kernels(x, color, shift, index, whitening, running_mean, relu)
+                if mapped is None and color.dim() == 2:
+                    mapped = map_eagerly(x, color, shift, whitening, running_mean, relu)
                 if mapped is not None:
                     return mapped
         matrix, offset, mean = self.as_map(*_as_slots(color, shift), whitening)
         out = affine(x, matrix, offset, index, mean)
         return out.relu() if relu else out
 
-    def _batch_norm_on_cpu(self, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
-        """`batch_norm_parts` of one part, and the update of the running statistics, in few calls."""
+    def _batch_norm_eagerly(self, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor | None:
+        """`batch_norm_parts` of one part, and the update of the running statistics, in few calls; None: not here."""
+        kernels = found = None
+        if x.device.type != "cpu":
+            kernels, found = kernels_for(x), self._running_and_counters(x.get_device())
+            if kernels is None or found is None:
+                return None
         dtype = compute_dtype(x)
-        mean, variance = torch.zeros(2, self.num_features, dtype=dtype).unbind()
+        mean, variance = torch.zeros(2, self.num_features, dtype=dtype, device=x.device).unbind()
         if scale is not None and bias is not None and scale.dtype != dtype:
             scale, bias = scale.to(dtype), bias.to(dtype)
         out = batch_norm(x, mean, variance, scale, bias, True, 1.0, self.eps)  # fills both
-        if self.training:
-            if math.isfinite(variance.amax().item()):
-                self._update_on_cpu(mean, variance)
-            else:
-                self.num_nonfinite.add_(1)
+        if not self.training:
+            return out
+        if kernels is not None and found is not None:
+            kernels.update(mean, variance, None, *found, self.momentum)
+        elif math.isfinite(variance.amax().item()):
+            self._update_on_cpu(mean, variance)
+        else:
+            self.num_nonfinite.add_(1)
         return out
 
     def _is_batch_norm(self, color: Tensor | None, shift: Tensor | None) -> bool:

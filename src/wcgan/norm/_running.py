@@ -3,14 +3,13 @@
 import math
 from collections.abc import Callable
 from itertools import chain
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from wcgan.functional._factorisations import WhiteningKind
-from wcgan.functional._operators import is_eager, kernels_for, within_transform
+from wcgan.functional._operators import is_eager, layer_kernels, within_transform
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.whitening import factorise
@@ -91,12 +90,6 @@ class RunningStatistics(nn.Module):
     def _update(self, statistics: Statistics, poison: Tensor | None) -> None:
         """Eq. 8, for the unshrunk covariance. A batch that is not finite is only counted. No sync with a GPU."""
         mean, covariance, retry = statistics
-        if (kernels := self._kernels_for_update(mean, covariance)) is not None:
-            second = getattr(self, self._second)
-            running = (self.running_mean, second, self.num_batches_tracked) if self.track_running_stats else None
-            counters = (self.num_retried, self.num_nonfinite)
-            kernels.update(mean, covariance, retry, poison, running, counters, self.momentum)
-            return
         # Variances show everything: where a mean or a covariance is not finite, neither is the variance.
         largest = torch.linalg.vector_norm(covariance.diagonal(dim1=-2, dim2=-1), torch.inf)
         if mean.device.type == "cpu" and poison is None and is_eager((mean, self.num_retried)):
@@ -121,21 +114,31 @@ class RunningStatistics(nn.Module):
         if self.track_running_stats:
             self._average(mean, covariance, good)
 
-    def _kernels_for_update(self, mean: Tensor, covariance: Tensor) -> ModuleType | None:
-        """The kernels, if one of them updates everything: in eager code, without groups of channels."""
-        if self.momentum is None or covariance.shape[0] not in (1, self.num_features):
-            return None
-        counts, values = [self.num_retried, self.num_nonfinite], [mean, covariance]
+    def _running_and_counters(self, place: int) -> tuple[Any, tuple[Tensor, Tensor]] | None:
+        """The running statistics, None if there are none, and the counters, if a kernel on a GPU can update them."""
+        counters = (self.num_retried, self.num_nonfinite)
+        running = None
         if self.track_running_stats:
-            counts.append(self.num_batches_tracked)
-            values += (self.running_mean, getattr(self, self._second))
-        if not is_eager((*counts, *values)) or (kernels := kernels_for(mean.unsqueeze(0))) is None:
-            return None
-        place = mean.get_device()
-        for tensor in (*counts, *values):
-            if tensor.get_device() != place or not tensor.is_contiguous() or tensor.is_inference():
+            running = (self.running_mean, getattr(self, self._second), self.num_batches_tracked)
+            if not (running[0].dtype == running[1].dtype == torch.float32):
                 return None
-        return kernels if all(tensor.dtype == torch.float32 for tensor in values) else None
+        for tensor in (*(running or ()), *counters):
+            if type(tensor) is not Tensor or tensor.get_device() != place or not tensor.is_contiguous():
+                return None
+            if tensor.is_inference():
+                return None
+        return None if self.momentum is None else (running, counters)
+
+    @torch.no_grad()
+    def _update_by_kernel(self, kept: Tensor, poison: Tensor | None) -> None:
+        """`_update` from what the kernels of a layer kept."""
+        kernels = layer_kernels()
+        found = self._running_and_counters(kept.get_device())
+        if found is None:
+            mean, covariance, retry = kernels.statistics(kept, self.num_features)
+            self._update(Statistics(mean, covariance.unsqueeze(0), retry), poison)
+        else:
+            kernels.update(kept, self.num_features, poison, *found, self.momentum)
 
     @torch.no_grad()
     def _update_on_cpu(self, mean: Tensor, second: Tensor) -> None:

@@ -27,7 +27,7 @@ from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
 from wcgan.train.batches import GanBatches, GanInputs, augment, batches_of, check_shares
 from wcgan.train.custom import AdversarialLoss, Callback, Custom, OwnDiscriminator, OwnGenerator
-from wcgan.train.graph import graphed
+from wcgan.train.graph import branch_from, branch_point, graphed
 from wcgan.train.journal import Journal
 from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, split_coloring, update, update_average
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
@@ -167,6 +167,7 @@ def train_iteration(
 
     with autocast:
         generated = critic_images(generator, inputs.critic_noise, inputs.critic_labels if conditional_g else None)
+    made = branch_point(device, generator, discriminator)  # these images are the first to move running statistics
     reals, fakes = augment(inputs.real, inputs.real_view), augment(generated, inputs.critic_view)
     shifted = None if inputs.shift is None else augment(reals, inputs.shift)
     for step, (real, fake) in enumerate(zip(reals, fakes, strict=True)):
@@ -194,9 +195,10 @@ def train_iteration(
             loss = loss + train.class_weight_discriminator * losses["loss/class_real"]
         update(players.discriminator_optimizer, loss, discriminator, rank)
 
-    with autocast:
-        images = generator(inputs.noise, inputs.labels if conditional_g else None)
-    images = augment(images, inputs.view)
+    with branch_from(made):  # in a CUDA graph, beside the updates above: they change nothing of the generator
+        with autocast:
+            images = generator(inputs.noise, inputs.labels if conditional_g else None)
+        images = augment(images, inputs.view)
     with autocast, frozen(discriminator):
         scores = discriminator(images, inputs.labels if sees_labels else None)
     loss = losses["loss/generator"] = adversarial.generator(scores.realness.float())

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 from torch.optim import Optimizer
 
@@ -28,6 +28,7 @@ Outputs = TypeVar("Outputs")
 Compute = Callable[[Inputs], Outputs]
 LARGEST_EIGEN = 32  # channels whose eigenvalues `wcgan.kernels.jacobi` finds without a wait
 WARM_UP = 3  # iterations before the recording: they compile, choose kernels, and make the optimisers' moments
+_state = {"streams": True}
 
 
 def hindrance(learner: Learner) -> str | None:
@@ -58,7 +59,7 @@ def run_on_stream(stream: torch.cuda.Stream, compute: Compute[Inputs, Outputs], 
 
 def on_streams(calls: Sequence[Callable[[], Outputs]], device: torch.device) -> list[Outputs]:
     """Results of independent calls. On a GPU, all but the first get a stream of their own and run concurrently."""
-    if device.type != "cuda" or len(calls) == 1:
+    if device.type != "cuda" or len(calls) == 1 or not _state["streams"]:
         return [call() for call in calls]
     current, streams = torch.cuda.current_stream(), _side_streams(len(calls) - 1, device)
     for stream in streams:
@@ -70,6 +71,55 @@ def on_streams(calls: Sequence[Callable[[], Outputs]], device: torch.device) -> 
     for stream in streams:
         current.wait_stream(stream)
     return outputs
+
+
+def branch_point(device: torch.device, *networks: nn.Module) -> torch.cuda.Event | None:
+    """Marks where a parallel branch of the graph that is being recorded may begin.
+
+    None if nothing is recorded, or if networks of different branches have a tensor in common.
+    """
+    if device.type != "cuda" or not _state["streams"] or not torch.cuda.is_current_stream_capturing():
+        return None
+    return None if have_tensors_in_common(networks) else torch.cuda.current_stream(device).record_event()
+
+
+def have_tensors_in_common(networks: Sequence[nn.Module]) -> bool:
+    """Whether a parameter or buffer of one network is another's too."""
+    tensors = [{id(tensor) for tensor in (*network.parameters(), *network.buffers())} for network in networks]
+    return len(set().union(*tensors)) < sum(map(len, tensors))
+
+
+@contextmanager
+def branch_from(point: torch.cuda.Event | None) -> Iterator[None]:
+    """Records the body on a stream of its own, which waits for the point only; what follows waits for the body.
+
+    What was recorded since the point runs beside the body; neither may write what the other uses. The host issues both
+    in the order of the code, so random draws keep their order. With None, the body runs on the current stream.
+
+    Memory that is freed on a stream is used again on that stream alone. So the body may read only what outlives the
+    recording, such as inputs and weights. Its results may be freed at any time: later, only the body's backward pass
+    uses its stream, after all other uses of the results, and autograd has the current stream wait for that pass.
+    """
+    if point is None:
+        yield
+        return
+    current = torch.cuda.current_stream()
+    (side,) = _side_streams(1, current.device)
+    side.wait_event(point)
+    with torch.cuda.stream(side):
+        yield
+    current.wait_stream(side)
+
+
+@contextmanager
+def one_stream() -> Iterator[None]:
+    """Context manager that keeps everything on one stream, to compare with parallel branches."""
+    before = _state["streams"]
+    _state["streams"] = False
+    try:
+        yield
+    finally:
+        _state["streams"] = before
 
 
 @cache

@@ -1,0 +1,328 @@
+"""A layer's forward and backward pass in eager code, each as one `Sequence` of kernels and found by the batch's shape.
+
+In eager code the host's calls take longer than the kernels of most batches. A pass here allocates its result and its
+workspaces, and is launched with their addresses. Arrays that the backward pass needs are in the workspace `kept`, all
+others in `scratch`. What the kernels compute, and in which precision, is explained in `batch`.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import triton
+from torch import Tensor
+
+from wcgan.kernels import Kernel, Launcher, Sequence, programs
+from wcgan.kernels.batch import (
+    centre_launcher,
+    count_changes,
+    cross_launcher,
+    fold_launcher,
+    map_launcher,
+    moments_launcher,
+    on_its_device,
+    precision_of,
+    products_launcher,
+    programs_that_fill,
+    remember,
+    update_launcher,
+)
+
+Factorise = Callable[[int, int, float], Kernel]
+"""d, the device and the shrinkage -> a kernel that takes a covariance to a whitening matrix and a retry."""
+
+
+@on_its_device
+def forward(
+    x: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Tensor | None,
+    fixed: tuple[Tensor, Tensor] | None,
+    eps: float,
+    relu: bool,
+    factorise: Factorise,
+) -> tuple[Tensor, Tensor]:
+    """`C_k W (x - mean) + b_k`, and an optional ReLU -> the output, and what the backward pass keeps.
+
+    Args:
+        x: a batch `(N, d, ...)` that `batch.supports`, whose positions can be flattened without a copy.
+        color: the matrices C, `(K, d, d)` or `(d, d)`; contiguous and float32, as all that follow.
+        shift: b, `(K, d)` or `(d,)`.
+        index: `(N,)`, the slot k of each sample; None if K is 1 or N.
+        fixed: W and the mean; None for those of the batch, which are kept.
+        eps: the shrinkage of a covariance.
+        relu: whether to apply a ReLU.
+        factorise: for the batch's covariance.
+    """
+    out, device = torch.empty_like(x), x.get_device()
+    layout = (x.shape, x.stride(), out.stride(), x.dtype, device)
+    slots = color.shape[0] if color.dim() == 3 else 1
+    options = (slots, index is not None, fixed is not None, eps, relu, programs_that_fill(x), precision_of(x))
+    sequence = _forward(*layout, *options, factorise)
+    kept, scratch = _workspaces(sequence, x)
+    w, mean = fixed or (None, None)
+    sequence(device, x, out, color, shift, index, w, mean, kept, scratch)
+    return out, kept
+
+
+@remember
+def _forward(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    out_strides: tuple[int, ...],
+    dtype: torch.dtype,
+    device: int,
+    slots: int,
+    indexed: bool,
+    fixed: bool,
+    eps: float,
+    relu: bool,
+    workers: int,
+    precision: str,
+    factorise: Factorise,
+) -> Sequence:
+    n, d, length = _sizes(shape)
+    x, out = _strides(shape, strides), _strides(shape, out_strides)
+    s = Sequence("x", "out", "color", "shift", "index", "w", "mean", "kept", "scratch")
+    _lay_out_kept(s, d, slots, fixed)
+    if not fixed:
+        centre, count = None, n * length
+        if dtype != torch.bfloat16:
+            centre = s.lay_out("scratch", "centre", d)
+            s.add(centre_launcher(1, count, length, d, x), "x", centre)
+        kind = (True, centre is not None, False, _is_flat(n, length, x))
+        launch, splits = cross_launcher(d, length, x, x, kind, count, 1, workers, dtype.itemsize, precision)
+        products, sums = _lay_out_sums(s, splits, d)
+        s.add(launch, "x", "x", centre, products, sums, None, None)
+        moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1)
+        s.add(moments, products, sums, centre, "mean", "covariance")
+        s.add(factorise(d, device, eps), "covariance", "w", "retry")
+    s.add(_product(slots * d, d, d, (d, 1), (d, 1)), "color", "w", "mapping")
+    matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, "mean")
+    term = ("x", matrix, mean, pulls)
+    flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), indexed)
+    last = map_launcher((n, d, length), out, x, x, (slots, slots, slots), 1, 1, flags, dtype.itemsize, precision)
+    s.add(last, "out", "shift", *term, *term, "index" if indexed else None)
+    return s
+
+
+@on_its_device
+def backward(
+    x: Tensor,
+    grad: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Tensor | None,
+    fixed: tuple[Tensor, Tensor] | None,
+    kept: Tensor,
+    eps: float,
+    wanted: tuple[bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of the batch, the matrices and the shifts.
+
+    Args:
+        x: as in `forward`, like all but `grad` and `wanted`.
+        grad: the gradient of the output, a batch as `x` is, with strides of its own.
+        color: -
+        shift: -
+        index: -
+        fixed: -
+        kept: from `forward`.
+        eps: -
+        wanted: whether the batch's gradient is, and whether those of the coloring are.
+    """
+    device, slots = x.get_device(), color.shape[0] if color.dim() == 3 else 1
+    grad_x = torch.empty_like(x) if wanted[0] else None
+    through = wanted[0] and fixed is None  # the gradient through the statistics needs that of the coloring
+    grad_color, sums = (torch.empty_like(color), torch.empty_like(shift)) if wanted[1] or through else (None, None)
+    layout = (x.shape, x.stride(), grad.stride(), x.stride() if grad_x is None else grad_x.stride(), x.dtype)
+    options = (slots, index is not None, fixed is not None, eps, programs_that_fill(x), precision_of(x))
+    sequence = _backward(*layout, *options, grad_x is not None, grad_color is not None)
+    _, scratch = _workspaces(sequence, x)
+    w, mean = fixed or (None, None)
+    sequence(device, x, grad, color, index, w, mean, kept, scratch, grad_x, grad_color, sums)
+    return grad_x, grad_color, sums
+
+
+@remember
+def _backward(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    grad_strides: tuple[int, ...],
+    out_strides: tuple[int, ...],
+    dtype: torch.dtype,
+    slots: int,
+    indexed: bool,
+    fixed: bool,
+    eps: float,
+    workers: int,
+    precision: str,
+    of_batch: bool,
+    of_coloring: bool,
+) -> Sequence:
+    n, d, length = _sizes(shape)
+    count = n * length
+    x, z, out = (_strides(shape, each) for each in (strides, grad_strides, out_strides))
+    given = ("x", "z", "color", "index", "w", "mean", "kept", "scratch", "grad_x", "grad_color", "sums")
+    s = Sequence(*given)
+    _lay_out_kept(s, d, slots, fixed)
+    if of_coloring:
+        order = bounds = None
+        if slots > 1:
+            order = s.lay_out("scratch", "order", n, torch.int32)
+            bounds = s.lay_out("scratch", "bounds", slots + 1, torch.int32)
+            grid = (triton.cdiv(max(n, slots + 1), 64),)
+            group = Launcher(programs.group_kernel, grid, (n, slots), {"INDEXED": indexed, "B": 64, "num_warps": 4})
+            s.add(group, order, bounds, "index" if indexed else None)
+        centred = dtype != torch.bfloat16
+        kind = (False, centred, slots > 1, slots == 1 and _is_flat(n, length, x) and _is_flat(n, length, z))
+        launch, splits = cross_launcher(d, length, z, x, kind, count, slots, workers, dtype.itemsize, precision)
+        products, partial_sums = _lay_out_sums(s, splits * slots, d)
+        s.add(launch, "z", "x", "mean" if centred else None, products, partial_sums, order, bounds)
+        cross = s.lay_out("scratch", "cross", slots * d * d)
+        mean = None if centred else "mean"
+        s.add(products_launcher(d, slots, splits, not centred), products, partial_sums, mean, cross, "sums")
+        s.add(_product(slots * d, d, d, (d, 1), (1, d)), cross, "w", "grad_color")
+    if not of_batch:
+        return s
+    mapping = ("mapping", slots, d, (d * d, 1, d), dtype)  # transposed
+    maps, ends, indices = (slots, slots, slots), (False, False, False), "index" if indexed else None
+    if fixed:
+        matrix, _, _ = _fold(s, *mapping)
+        term = ("z", matrix, None, None)
+        flags = (*ends, False, False, False, indexed)
+        last = map_launcher((n, d, length), out, z, z, maps, 1, 1, flags, dtype.itemsize, precision)
+        s.add(last, "grad_x", None, *term, *term, indices)
+        return s
+    # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W
+    inner, half, curvature = (s.lay_out("scratch", name, d * d) for name in ("inner", "half", "curvature"))
+    s.add(_product(d, d, slots * d, (1, d), (d, 1)), "color", "grad_color", inner)
+    s.add(_product(d, d, d, (1, d), (d, 1), mirrored=True), "w", inner, half)
+    s.add(_product(d, d, d, (d, 1), (d, 1)), half, "w", curvature)
+    factor = -(1 - eps) / (count - 1)
+    second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, "mean", factor, "retry")
+    offset = own = None
+    if slots == 1:  # less the mean of the first term
+        matrix, own = s.lay_out("scratch", "matrix", d * d, dtype), s.lay_out("scratch", "own", d)
+        fold = fold_launcher(1, d, (d * d, 1, d), 1, 1 / count, shifted=True)
+        s.add(fold, "mapping", "sums", None, matrix, own)
+    else:
+        matrix, _, _ = _fold(s, *mapping)
+        offset = s.lay_out("scratch", "offset", d)
+        s.add(_product(1, d, slots * d, (0, 1), (d, 1), -1 / count), "sums", "mapping", offset)
+    flags = (offset is not None, False, False, mean is not None, own is not None, pulls is not None, indexed)
+    kinds = (1, slots, 1)
+    last = map_launcher((n, d, length), out, z, x, kinds, 1, 2, flags, dtype.itemsize, precision)
+    s.add(last, "grad_x", offset, "z", matrix, None, own, "x", second, mean, pulls, indices)
+    return s
+
+
+@on_its_device
+def update(
+    kept: Tensor,
+    d: int,
+    poison: Tensor | None,
+    running: tuple[Tensor, Tensor, Tensor] | None,
+    counters: tuple[Tensor, Tensor],
+    step: float,
+) -> None:
+    """`batch.update` for the mean and covariance that `forward` kept."""
+    sequence = _update(d, float(step), poison is not None, running is not None)
+    sequence(kept.get_device(), kept, poison, *(running or (None, None, None)), *counters)
+    count_changes(running, counters)
+
+
+@remember
+def _update(d: int, step: float, poisoned: bool, tracked: bool) -> Sequence:
+    running = ("running_mean", "running_second", "tracked")
+    s = Sequence("kept", "poison", *running, "retried", "nonfinite")
+    _lay_out_kept(s, d, 1, fixed=False)
+    launch = update_launcher(d, step, True, poisoned, tracked, True)
+    given = ("poison" if poisoned else None, *(running if tracked else (None, None, None)), "retried", "nonfinite")
+    s.add(launch, "mean", "covariance", "retry", *given)
+    return s
+
+
+def statistics(kept: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Views: the mean `(d,)`, the covariance `(d, d)` and the retry `(1,)` that `forward` kept."""
+    s = Sequence("kept")
+    _lay_out_kept(s, d, 1, fixed=False)
+    mean, covariance, retry = (s.array(name, kept) for name in ("mean", "covariance", "retry"))
+    return mean, covariance.view(d, d), retry
+
+
+# Parts of sequences
+
+
+def _lay_out_kept(s: Sequence, d: int, slots: int, fixed: bool) -> None:
+    """Statistics come first: where they lie does not depend on the number of slots."""
+    if not fixed:
+        s.lay_out("kept", "mean", d)
+        s.lay_out("kept", "retry", 1)
+        s.lay_out("kept", "covariance", d * d)
+        s.lay_out("kept", "w", d * d)
+    s.lay_out("kept", "mapping", slots * d * d)
+
+
+def _lay_out_sums(s: Sequence, number: int, d: int) -> tuple[str, str]:
+    return s.lay_out("scratch", "products", number * d * d), s.lay_out("scratch", "partial_sums", number * d)
+
+
+def _workspaces(sequence: Sequence, x: Tensor) -> tuple[Tensor, Tensor]:
+    kept, scratch = (
+        torch.empty(sequence.sizes[name], dtype=torch.float32, device=x.device) for name in ("kept", "scratch")
+    )
+    return kept, scratch
+
+
+def _product(
+    rows: int,
+    columns: int,
+    inner: int,
+    a_strides: tuple[int, int],
+    b_strides: tuple[int, int],
+    factor: float = 1.0,
+    mirrored: bool = False,
+) -> Launcher:
+    """The product of two float32 matrices, whatever PyTorch may round to: they are small, and W ill-conditioned."""
+    grid = (triton.cdiv(rows, 32), triton.cdiv(columns, 32))
+    numbers = (rows, columns, inner, *a_strides, *b_strides, float(factor))
+    return Launcher(programs.product_kernel, grid, numbers, {"MIRRORED": mirrored, "T": 32, "K": 32, "num_warps": 4})
+
+
+def _fold(
+    s: Sequence,
+    matrix: str,
+    slots: int,
+    d: int,
+    strides: tuple[int, int, int],
+    dtype: torch.dtype,
+    mean: str | None = None,
+    factor: float = 1.0,
+    retry: str | None = None,
+) -> tuple[str, str | None, str | None]:
+    """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after."""
+    after = mean is not None and dtype == torch.bfloat16
+    if dtype == torch.float32 and strides[2] == 1 and factor == 1.0 and retry is None:
+        return matrix, mean, None
+    rounded = s.lay_out("scratch", f"{matrix} rounded", slots * d * d, dtype)
+    pulls = s.lay_out("scratch", f"{matrix} pulls", slots * d) if after else None
+    launch = fold_launcher(slots, d, strides, slots, 1.0, factor, after, retry is not None)
+    s.add(launch, matrix, mean if after else None, retry, rounded, pulls)
+    return rounded, None if after else mean, pulls
+
+
+def _sizes(shape: torch.Size) -> tuple[int, int, int]:
+    return shape[0], shape[1], math.prod(shape[2:])
+
+
+def _strides(shape: torch.Size, strides: tuple[int, ...]) -> tuple[int, int, int]:
+    """Strides of samples, channels and positions, of a batch whose positions are evenly spaced."""
+    among = [stride for size, stride in zip(shape[2:], strides[2:], strict=True) if size > 1]
+    return strides[0], strides[1], min(among, default=strides[0])
+
+
+def _is_flat(n: int, length: int, strides: tuple[int, int, int]) -> bool:
+    """Whether the positions of all samples are evenly spaced."""
+    return n == 1 or strides[0] == length * strides[2]
