@@ -185,7 +185,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):  # nine lines of them make a value of a billion parts
-            raise ValueError(f"it has an alias, *{shortened(event.anchor)}; write the value out")
+            raise ValueError(f"it has an alias, *{shortened(str(event.anchor))}; write the value out")
         if event.tag is not None:
             raise ValueError(f"it has a tag, {shortened(event.tag)}; write the value without it")
         self._depth += 1
