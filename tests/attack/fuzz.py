@@ -8,30 +8,37 @@ are in `tests/corpus`; `tests/attack/test_corpus.py` replays them without atheri
 import argparse
 import json
 import os
+import random
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from tests.attack.tally import require_named, require_sentence
+from tests.mutations import with_other_values
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 SECONDS, MEGABYTES = 10, 2048  # for one input; torch takes some 400 of the megabytes
 MEMORY = Path("/dev/shm")  # a disk would take most of the time
 Load = Callable[[bytes], None]
+Mutate = Callable[[bytes, random.Random], bytes]
 
 
 class Loader(NamedTuple):
+    """What is fuzzed, and how."""
+
     prepare: Callable[[Path], Load]
     """An empty folder -> the function to fuzz. Imports what it needs, so that atheris can instrument it."""
     most: int
     """Bytes of an input."""
     instrumented: tuple[str, ...]
     """Packages in which new code counts as progress."""
+    mutate: Mutate | None = None
+    """Damage to the parsed content, for every other input; the rest is libFuzzer's damage to bytes."""
 
 
 @contextmanager
@@ -70,6 +77,33 @@ def checkpoint(folder: Path) -> Load:
             tensors_to_learner(found, learner)
 
     return load
+
+
+def mutate_checkpoint(data: bytes, chance: random.Random) -> bytes:
+    """Other values in the facts, or in the header of the tensors, whose length is put right."""
+    line, _, content = data.partition(b"\n")
+    if chance.random() < 0.5:
+        return mutate_lines(line, chance) + b"\n" + content
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = mutate_lines(content[8:end], chance)
+    return line + b"\n" + len(header).to_bytes(8, "little") + header + content[end:]
+
+
+def mutate_lines(data: bytes, chance: random.Random) -> bytes:
+    """Other values in lines of JSON, without their checksums."""
+    records = with_other_values([*map(json.loads, data.splitlines())], chance)
+    return "\n".join(json.dumps(_without_checksum(record)) for record in records).encode()
+
+
+def _without_checksum(record: Any) -> Any:
+    return {key: value for key, value in record.items() if key != "crc"} if isinstance(record, dict) else record
+
+
+def mutate_yaml(data: bytes, chance: random.Random) -> bytes:
+    """Other values in YAML, written as JSON, which is YAML too."""
+    import yaml
+
+    return json.dumps(with_other_values(yaml.load(data, yaml.CSafeLoader), chance)).encode()
 
 
 def tiny_learner() -> Any:
@@ -177,10 +211,10 @@ def cifar(folder: Path) -> Load:
 
 
 LOADERS = {
-    "checkpoint": Loader(checkpoint, 1 << 12, ("wcgan",)),
-    "config": Loader(config, 1 << 11, ("wcgan", "yaml")),
-    "metrics": Loader(metrics, 1 << 12, ("wcgan",)),
-    "study": Loader(study, 1 << 11, ("wcgan", "yaml")),
+    "checkpoint": Loader(checkpoint, 1 << 12, ("wcgan",), mutate_checkpoint),
+    "config": Loader(config, 1 << 11, ("wcgan", "yaml"), mutate_yaml),
+    "metrics": Loader(metrics, 1 << 12, ("wcgan",), mutate_lines),
+    "study": Loader(study, 1 << 11, ("wcgan", "yaml"), mutate_yaml),
     "images": Loader(images, 1 << 12, ("wcgan", "PIL")),
     "cifar": Loader(cifar, 1 << 13, ("wcgan",)),
 }
@@ -214,8 +248,19 @@ def start_atheris(name: str, folder: Path, flags: Sequence[str]) -> None:
         load = LOADERS[name].prepare(folder)
         for file in (CORPUS / name).iterdir():
             load(file.read_bytes())  # imports what is imported late, such as Pillow's formats
+
+    def mutate(data: bytes, most: int, seed: int) -> bytes:
+        chance = random.Random(seed)
+        with suppress(Exception):  # what cannot be parsed is damaged as bytes
+            changed = parsed_mutation(data, chance) if chance.random() < 0.5 else b""
+            if 0 < len(changed) <= most:
+                return changed
+        return atheris.Mutate(data, most)
+
     # To merge, libFuzzer starts itself again: a shell runs these words with its flags behind them.
-    atheris.Setup([f"{sys.executable} -m tests.attack.fuzz {name}", *flags], load)
+    words = f"{sys.executable} -m tests.attack.fuzz {name}"
+    parsed_mutation = LOADERS[name].mutate
+    atheris.Setup([words, *flags], load, custom_mutator=mutate if parsed_mutation else None)
     atheris.Fuzz()
 
 

@@ -5,26 +5,15 @@ import os
 import random
 
 from tests.attack.tally import quick_and_long
-from tests.mutations import mutated
+from tests.mutations import mutated, with_other_values
 from tests.report.cases import classifier_config, classifier_records, config, evaluations, published, write_run
 
 from wcgan.report import read_runs, runs_to_rows, scores_to_rows, write_report
 from wcgan.report.page import runs_to_page
 
-WEIRD = (None, True, -1, 10**18, 1e308, float("nan"), float("inf"), "x", [], {}, [1], {"a": 1}, "\x1b[2J", "\ud800")
 
-
-def with_weird_values(lines, chance):
-    """Records of which some fields, at any depth, are of other types and sizes."""
-    records = [json.loads(line) for line in lines]
-    for _ in range(chance.randrange(1, 4)):
-        place = chance.choice(records)
-        key = chance.choice(list(place))
-        while isinstance(place[key], dict) and place[key] and chance.random() < 0.7:
-            place = place[key]
-            key = chance.choice(list(place))
-        place[key] = chance.choice(WEIRD)
-    return "\n".join(map(json.dumps, records)).encode()
+def with_other_lines(lines, chance):
+    return "\n".join(map(json.dumps, with_other_values([*map(json.loads, lines)], chance))).encode()
 
 
 @quick_and_long(200, 1_500)
@@ -35,7 +24,7 @@ def test_damaged_runs_give_a_page_or_a_sentence(tmp_path, attack, cases):
     for case in range(cases):
         config.write_bytes(mutated(written, chance) if case % 2 else written)
         metrics.write_bytes(
-            mutated(records, chance) if case % 2 else with_weird_values(records.decode().splitlines(), chance)
+            mutated(records, chance) if case % 2 else with_other_lines(records.decode().splitlines(), chance)
         )
         with attack.case():  # any error is a bug
             runs_to_rows(read_runs([run]))
