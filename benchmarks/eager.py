@@ -108,10 +108,12 @@ def measure_layers(
 
 
 def measure_compiled(shape: tuple[int, ...], device: str, dtype: torch.dtype, rounds: int, calls: int) -> Times:
-    """WC compiled by itself, in training, beside batch normalisation as it is."""
+    """WC compiled by itself, in training, beside batch normalisation as it is and compiled."""
     x, cotangent = make_batch(shape, device, dtype)
-    layers: dict[str, nn.Module] = {"BN": nn.BatchNorm2d(shape[1]), COMPILED: wcgan.WhiteningColoring2d(shape[1])}
-    layers[COMPILED].compile()
+    layers: dict[str, nn.Module] = {"BN": nn.BatchNorm2d(shape[1])}
+    layers |= {"BN, compiled": nn.BatchNorm2d(shape[1]), COMPILED: wcgan.WhiteningColoring2d(shape[1])}
+    for name in ("BN, compiled", COMPILED):
+        layers[name].compile()
     steps = {name: make_step(layer.to(device), "training", x, cotangent) for name, layer in layers.items()}
     return take_turns(steps, rounds, calls, device)
 

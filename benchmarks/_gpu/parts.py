@@ -4,11 +4,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from wcgan.functional import covariance_to_whitening
 from wcgan.functional._factorisations import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
+from wcgan.norm import FoldedMap
 from wcgan.reproduce.timed_iteration import (
     PrintedProgress,
     Step,
@@ -35,6 +37,7 @@ from wcgan.reproduce.timed_iteration import (
     keep_compiled_networks,
     synthetic_data,
 )
+from wcgan.runs.config import Config
 from wcgan.train import graph
 from wcgan.train.batches import batches_of
 from wcgan.train.gan import build_players, compile_players, make_step
@@ -77,16 +80,16 @@ def factorise_by_library(covariance: Tensor, eye: Tensor) -> Tensor:
 
 def measure_layers(bench: Bench) -> None:
     """Forward and backward of a layer."""
-    cases = [(shape, torch.bfloat16) for shape in bench.sizes.shapes] + [(bench.sizes.float32_shape, torch.float32)]
-    for shape, dtype in cases:
-        case = f"{shape} {str(dtype).removeprefix('torch.')}"
+    wide = [(bench.sizes.float32_shape, torch.float32, rounding) for rounding in (False, True)]
+    for shape, dtype, rounding in [*((shape, torch.bfloat16, False) for shape in bench.sizes.shapes), *wide]:
+        case = f"{shape} {str(dtype).removeprefix('torch.')}{', TF32 allowed' * rounding}"
         inputs = make_inputs(shape, dtype, bench)
         timers: dict[str, Timer] = {}
         for name, (build, passes) in LAYERS.items():
             path = ("layer_us", case, name)
             if not bench.wants(*path):
                 continue
-            with bench.attempt(*path), passes():
+            with bench.attempt(*path), passes(), tf32_allowed() if rounding else nullcontext():
                 layer = build(shape[1]).to(bench.device)
                 calls = [partial(forward_backward, layer, x, cotangent) for x, cotangent in inputs]
                 calls = [calls[i % len(calls)] for i in range(bench.sizes.calls)]
@@ -176,18 +179,23 @@ def measure_iterations(bench: Bench) -> None:
             if baseline in times:
                 ratios = [a / b for a, b in zip(times[name], times[baseline], strict=True)]
                 bench.add("ratio_to_bn", name, value=round(median(ratios), 4))
-            config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
+            config = variant_config(variant, bench)
             floor = asdict(work_to_floor(config_to_work(config)))
             bench.add("floor", name, value={key: round(number, 4) for key, number in floor.items()})
             if bench.device == "cuda":
-                milliseconds, counts = profile_iteration(step)
+                milliseconds, counts = profile_kernels(step)
                 bench.add("kernel_ms", name, value=milliseconds)
                 bench.add("kernels", name, value=counts)
 
 
+def variant_config(variant: Variant, bench: Bench) -> Config:
+    settings = (*bench.sizes.train_settings, *variant.settings)
+    return iteration_config(variant.normalization, bench.sizes.network_width, settings)
+
+
 def make_iteration(variant: Variant, bench: Bench) -> Step:
     """A step after compilation, capture and warm-up."""
-    config = iteration_config(variant.normalization, bench.sizes.network_width, bench.sizes.train_settings)
+    config = variant_config(variant, bench)
     hardware = find_hardware(replace(config.train, device=bench.device))
     players = build_players(config, hardware.device, hardware.channels_last)
     if variant.autodiff:
@@ -217,8 +225,8 @@ def iteration_timer(step: Step, bench: Bench) -> Timer:
     return partial(timing, max(1, min(20, int(bench.sizes.timing_seconds / timing(1)))))
 
 
-def profile_iteration(step: Step, iterations: int = 3) -> tuple[dict[str, float], dict[str, float]]:
-    """Kernels of an iteration, by kind: their milliseconds and their number."""
+def profile_kernels(step: Step, iterations: int = 3) -> tuple[dict[str, float], dict[str, float]]:
+    """Kernels of an iteration or another step, by kind: their milliseconds and their number."""
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for number in range(iterations):
             step(number)
@@ -229,26 +237,52 @@ def profile_iteration(step: Step, iterations: int = 3) -> tuple[dict[str, float]
     return {k: round(t, 3) for k, t in times.items()}, {k: round(n, 1) for k, n in counts.items()}
 
 
+# Name -> normalisation, and what is compiled without one of the changes for speed, to see its effect.
+INFERENCE: dict[str, tuple[str, Callable[[], AbstractContextManager[object]]]] = {
+    "BN": ("BN", nullcontext),
+    "WC": ("WC", nullcontext),
+    "WC, ReLU apart": ("WC", partial(patch.object, FoldedMap, "_is_rectified_in_one", lambda self, x: False)),
+    "BN, sum transposed": ("BN", partial(patch, "wcgan.nets.blocks.is_exporting", lambda: True)),
+    "WC, sum transposed": ("WC", partial(patch, "wcgan.nets.blocks.is_exporting", lambda: True)),
+}
+
+
 def measure_inference(bench: Bench) -> None:
     """Images from a folded generator in bfloat16, compiled, where every normalisation layer is a constant map."""
     timers: dict[str, Timer] = {}
-    dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
-    for name in ("BN", "WC"):
+    for name, (normalization, form) in INFERENCE.items():
         if not bench.wants("inference_ms", name):
-            return
-        with bench.attempt("inference_ms", name):
-            config = iteration_config(name, bench.sizes.network_width, [])
-            generator = build_generator(config.generator).to(bench.device)
-            noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
-            with torch.no_grad():
-                generator(noise)  # so that the statistics are not the identity
-                folded = wcgan.fold(generator).to(dtype=dtype)
-                folded = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-                if bench.device == "cuda":
-                    folded.compile(dynamic=False)
-                timers[name] = make_timer([torch.no_grad()(partial(folded, noise.to(dtype)))] * 5, bench.device)
+            break
+        with bench.attempt("inference_ms", name), form():
+            draw = make_inference(normalization, bench)
+            timers[name] = make_timer([draw] * 5, bench.device)
+            if bench.device == "cuda":
+                milliseconds, counts = profile_kernels(draw)
+                bench.add("inference_kernel_ms", name, value=milliseconds)
+                bench.add("inference_kernels", name, value=counts)
     for name, times in take_turns(timers, bench.sizes.rounds).items():
         bench.add("inference_ms", name, value=round(1e3 * median(times), 4))
+
+
+def make_inference(normalization: str, bench: Bench) -> Callable[..., Tensor]:
+    """A function that draws a batch of images."""
+    dtype = torch.bfloat16 if bench.device == "cuda" else torch.float32
+    config = iteration_config(normalization, bench.sizes.network_width, [])
+    generator = build_generator(config.generator).to(bench.device)
+    noise = torch.randn(bench.sizes.inference_batch, config.generator.noise, device=bench.device)
+    with torch.no_grad():
+        generator(noise)  # so that the statistics are not the identity
+    folded = wcgan.fold(generator).to(dtype=dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    noise = noise.to(dtype)
+    if bench.device == "cuda":
+        folded.compile(dynamic=False)
+
+    @torch.no_grad()
+    def draw(number: int = 0) -> Tensor:
+        images: Tensor = folded(noise)
+        return images
+
+    return draw
 
 
 def measure_runs(bench: Bench, iterations: int, folder: Path | None, weights: Path | None) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import wcgan
 from layers import AutodiffWhitening
+from wcgan.core.device import deterministic_algorithms
 from wcgan.functional import plain_passes
 from wcgan.norm import WhiteningLayer
 from wcgan.norm.convert import replace_modules
@@ -66,6 +67,8 @@ class Variant:
     """The context in which it is built and recorded."""
     autodiff: bool = False
     """Whether to replace the layers with plain autodiff versions."""
+    settings: tuple[str, ...] = ()
+    """Of its training, beside the paper's."""
 
 
 # The most important first, in case time runs out.
@@ -76,6 +79,9 @@ VARIANTS = {
     "BN, one stream": Variant("BN", one_stream),
     "cBN": Variant("cBN"),
     "cWC": Variant("cWC"),
+    "cWC, deterministic": Variant(
+        "cWC", lambda: deterministic_algorithms(torch.cuda.is_available()), settings=("train.deterministic=true",)
+    ),
     "cWC_sa": Variant("cWC_sa"),
     "WC, plain passes": Variant("WC", plain_passes),
     "IterNorm": Variant("IterNorm"),
@@ -103,6 +109,7 @@ def use_autodiff(players: Players, train: TrainConfig) -> None:
 KERNELS = {
     "factorisation": r"^factorise",
     "passes of whitening": r"^(centre|cross|moments|products|fold|map)_kernel",
+    "matrices of whitening": r"^(product|group|update)_kernel",
     "Adam": r"[Aa]dam|multi_tensor",
     "batch normalisation": r"batch_?norm|^(cudnn::)?bn_",
     "fused by the compiler": r"^triton_",

@@ -126,7 +126,7 @@ def test_a_batch_and_a_coloring_anywhere_in_memory_give_the_same(name, training)
     """Not aligned, a gradient of another layout, a weight that is a transposed view."""
     layer, x, labels = layer_and_inputs(name, "cuda", samples=16, side=8)
     layer.train(training)
-    x = x.detach()
+    x = x.detach().contiguous()
     expected = step(copy.deepcopy(layer), x.clone().requires_grad_(), labels)
     assert layer.weight is not None
     layer.weight.data = layer.weight.data.mT.contiguous().mT
@@ -252,3 +252,14 @@ def test_compiled_training_equals_eager(name):
     for key, value in actual.items():
         key = key.removeprefix("_orig_mod.")
         torch.testing.assert_close(value, expected[key], rtol=1e-4, atol=1e-4, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@torch.no_grad()
+def test_a_folded_map_with_its_relu_in_one_product_equals_the_two(dtype):
+    layer, x, _ = layer_and_inputs("WC", "cuda")
+    layer(x)
+    folded = wcgan.fold(layer).to(dtype)
+    x = x.to(dtype).contiguous(memory_format=torch.channels_last)
+    assert folded._is_rectified_in_one(x)
+    torch.testing.assert_close(folded(x, relu=True), folded(x).relu())

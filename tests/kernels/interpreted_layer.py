@@ -75,7 +75,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     x = in_layout(make_batch((n, d, 9), name, layout, mean=1.0), layout).unflatten(2, (3, 3))
     color, shift, index = colorings(kind, n, d)
     fixed = None if statistics == "of the batch" else (torch.randn(d, d), torch.randn(d))
-    arguments, relu = (index, fixed, EPS), kind == "class"
+    arguments, relu = (index, torch.zeros(()) if index is not None else None, fixed, EPS), kind == "class"
     out, kept = layer_kernels.forward(x, color, shift, *arguments, relu, _eager._by_library)
     grad = torch.randn_like(out)
     masked = torch.where(out > 0, grad, 0) if relu else grad
@@ -90,6 +90,9 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
         error = (value.double() - wanted).norm() / wanted.norm()
         assert error <= PRECISIONS[name], f"{what}: off by {error:.2g}"
         assert value.shape == wanted.shape
+    alone, nothing = layer_kernels.forward(x, color, shift, *arguments, relu, _eager._by_library, keep=False)
+    assert nothing is None
+    assert torch.equal(alone, out)
     only = layer_kernels.backward(x, masked, color, shift, index, fixed, kept, EPS, (False, True))
     assert only[0] is None
     assert torch.equal(only[1], found[1])
@@ -98,7 +101,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
 @pytest.mark.parametrize("shape", [(7, 4), (7, 4, 1), (5, 4, 3), (3, 4, 2, 1), (2, 4, 2, 3, 2), (1, 4, 7)], ids=str)
 def test_batches_of_every_rank(shape):
     x, (color, shift, _) = torch.randn(shape), colorings("shared", 1, 4)
-    out, kept = layer_kernels.forward(x, color, shift, None, None, EPS, False, _eager._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, None, None, None, EPS, False, _eager._by_library)
     grad = torch.randn_like(out)
     grad_x, *_ = layer_kernels.backward(x, grad, color, shift, None, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
@@ -118,9 +121,13 @@ def test_batches_of_every_rank(shape):
 def test_products(rows, columns, inner, mirrored):
     inner = columns if mirrored else inner
     a, b, out = torch.randn(inner, rows), torch.randn(inner, columns), torch.full((rows, columns), math.nan)
-    layer_kernels._product(rows, columns, inner, (1, rows), (columns, 1), -0.5, mirrored)(a, b, out)
+    layer_kernels._product(rows, columns, inner, (1, rows), (columns, 1), -0.5, mirrored)(a, b, out, None)
     right = b.tril() + b.tril(-1).mT if mirrored else b
     torch.testing.assert_close(out, -0.5 * a.mT @ right)
+    layer_kernels._product(rows, columns, inner, (1, rows), (columns, 1), poisoned=True)(
+        a, b, out, torch.tensor(math.nan)
+    )
+    assert out.isnan().all()
 
 
 @pytest.mark.parametrize(("n", "slots"), [(1, 2), (64, 3), (150, 10), (7, 200)])

@@ -123,7 +123,7 @@ def test_maps_race_with_nothing(d, length, kind, name, precision):
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_products_of_matrices_race_with_nothing(mirrored):
     types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "factor": "fp32"}
-    constants = {"MIRRORED": mirrored, "T": 32, "K": 32, "aj": 1, "bj": 1}
+    constants = {"MIRRORED": mirrored, "POISONED": False, "poison": None, "T": 32, "K": 32, "aj": 1, "bj": 1}
     text = compile_for(HOPPER, programs.product_kernel, types, constants, num_warps=4)
     assert "inputPrecision = tf32x3" in text or text.count("tt.dot") >= 3
     assert not races(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from tests.reference import oracle
 from torch import Tensor, nn
 
 import wcgan
+from wcgan.norm import FoldedMap
 
 CHANNELS = 4
 CLASSES = 3
@@ -114,3 +116,21 @@ def assert_unchanged(module: nn.Module, before: dict[str, Tensor]) -> None:
     assert after.keys() == before.keys()
     changed = [name for name in before if not torch.equal(after[name], before[name])]
     assert changed == []
+
+
+class Model(nn.Module):
+    """Any function of an input and of named layers."""
+
+    def __init__(self, function: Callable[[Any, Tensor], Tensor], **layers: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def folded_maps(model: nn.Module, kind: type[nn.Module] = FoldedMap) -> dict[str, nn.Module]:
+    """What folding left of the normalisations, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}

@@ -262,3 +262,78 @@ def test_a_dictionary_stays_one(name, options):
     torch.testing.assert_close(folded(x, weights), layer(x, weights), **ROUNDING)
     expected = layer(x, torch.full_like(labels, 7))
     torch.testing.assert_close(wcgan.fold(layer, label=7)(x), expected, **ROUNDING)
+
+
+# A ReLU in the same product as the map
+
+
+def folded_layer(name="WC", dim=2):
+    layer = make_layer(name, dim=dim, momentum=0.5)
+    layer(make_batch(9, CHANNELS, *[2] * dim))
+    return wcgan.fold(layer)
+
+
+def last(x):
+    """The channels of a position lie side by side."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+@pytest.mark.parametrize("name", ["WC", "DBN", "BN"])
+@pytest.mark.parametrize("shape", [(5, CHANNELS), (5, CHANNELS, 3), (5, CHANNELS, 3, 2), (0, CHANNELS, 3, 2)], ids=str)
+def test_a_rectified_map_is_the_map_and_a_relu(name, shape):
+    folded = folded_layer(name, dim=2 if len(shape) == 4 else 1)
+    for x in (make_batch(*shape), last(make_batch(*shape))):
+        with torch.no_grad():
+            found = folded(x, relu=True)
+        torch.testing.assert_close(found, folded(x).relu(), **ROUNDING)
+        assert found.stride() == folded(x).stride()
+
+
+def compiled_functions(module, *args):
+    """The functions that a compiler is asked for, and what they return."""
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    out = torch.compile(module, backend=keep, fullgraph=True)(*args)
+    return {node.target for graph in graphs for node in graph.graph.nodes}, out
+
+
+def test_a_compiled_rectified_map_is_one_product_without_gradients():
+    folded, x = folded_layer(), last(make_batch(5, CHANNELS, 3, 2))
+    with torch.no_grad():
+        functions, out = compiled_functions(folded, x, None, True)
+    assert torch._addmm_activation in functions
+    assert "relu" not in functions
+    torch.testing.assert_close(out, folded(x).relu(), **ROUNDING)
+
+
+def test_a_rectified_map_passes_gradients_to_its_input():
+    folded, x = folded_layer(), last(make_batch(5, CHANNELS, 3, 2)).requires_grad_()
+    found, expected = (torch.autograd.grad(y.square().sum(), x) for y in (folded(x, relu=True), folded(x).relu()))
+    torch.testing.assert_close(found, expected, **ROUNDING)
+
+
+@torch.no_grad()
+def test_a_rectified_map_exports_as_a_product_and_a_relu():
+    program = torch.export.export(folded_layer(dim=1), (make_batch(5, CHANNELS), None, True))
+    operators = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert "aten.relu.default" in operators
+    assert not any("activation" in operator for operator in operators)
+
+
+@torch.no_grad()
+def test_a_rectified_map_is_not_rounded_by_autocast():
+    folded, x = folded_layer().float(), last(make_batch(5, CHANNELS, 3, 2)).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(folded(x, relu=True), folded(x).relu())
+
+
+@torch.no_grad()
+def test_a_rectified_map_runs_under_vmap():
+    folded, x = folded_layer(), torch.stack([last(make_batch(5, CHANNELS, 3, 2, seed=seed)) for seed in range(2)])
+    found = torch.vmap(lambda sample: folded(sample, relu=True))(x)
+    torch.testing.assert_close(found, torch.stack([folded(sample).relu() for sample in x]), **ROUNDING)

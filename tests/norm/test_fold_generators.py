@@ -5,19 +5,21 @@ import copy
 import pytest
 import torch
 from tests.nets.cases import CLASSES, CONDITIONAL, KINDS, labels_for, make_generator, make_noise
-from tests.norm.cases import PATHS, randomize
+from tests.norm.cases import PATHS, folded_maps, randomize
 from torch import nn
 
 import wcgan
-from wcgan.norm import FoldedMap
 from wcgan.norm.fold import AbsorbedMap
 
 ROUNDING = {"rtol": 0, "atol": 1e-12}
 
 
-def trained_generator(name, kind="resnet"):
+BLOCKS = {"up": {}, "same": {"depth": 2}, "attention": {"attention": 8}, "deconvolution": {"kind": "dcgan"}}
+
+
+def trained_generator(name, kind="resnet", **fields):
     """In float64, with biases that are not 0 and statistics that are not those of the beginning."""
-    generator = make_generator(name, kind=kind, options={"momentum": 0.5}).double()
+    generator = make_generator(name, kind=kind, options={"momentum": 0.5}, **fields).double()
     for module in generator.modules():
         if getattr(module, "bias", None) is not None:
             randomize(nn.ParameterList([module.bias]))
@@ -28,10 +30,6 @@ def trained_generator(name, kind="resnet"):
 
 def inputs(generator, dtype=torch.float64):
     return make_noise(20, dtype=dtype), *labels_for(generator, 20)
-
-
-def left_over(model, kind):
-    return [name for name, module in model.named_modules() if isinstance(module, kind)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -51,6 +49,20 @@ def test_images_of_one_class_stay_what_they_were(name, kind):
     torch.testing.assert_close(wcgan.fold(generator, label=2)(noise), expected, **ROUNDING)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("block", BLOCKS)
+@torch.no_grad()
+def test_images_in_channels_last_stay_what_they_were(block, compiled):
+    generator = trained_generator("WC", **BLOCKS[block])
+    folded = wcgan.fold(generator).to(memory_format=torch.channels_last)
+    if compiled:
+        torch._dynamo.reset()
+        folded = torch.compile(folded, backend="aot_eager", fullgraph=True)
+    images = folded(*inputs(generator))
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(images, generator(*inputs(generator)), **ROUNDING)
+
+
 @pytest.mark.parametrize("name", ["BN", "WC", "cWC", "cWC_sa"])
 def test_in_float32_folding_rounds_no_more_than_the_layers_do(name):
     generator = trained_generator(name)
@@ -62,21 +74,21 @@ def test_in_float32_folding_rounds_no_more_than_the_layers_do(name):
 
 def test_of_a_residual_generator_one_map_a_block_is_left():
     folded = wcgan.fold(trained_generator("WC"))
-    assert left_over(folded, FoldedMap) == ["blocks.0.norm1", "blocks.1.norm1"]
+    assert list(folded_maps(folded)) == ["blocks.0.norm1", "blocks.1.norm1"]
     assert folded.blocks[1].norm1.kept == "blocks.1.shortcut (Conv2d) also reads its input"
     assert folded.norm.into == ("blocks.1.conv2", "blocks.1.shortcut")
 
 
 def test_of_a_convolutional_generator_no_map_is_left():
     folded = wcgan.fold(trained_generator("WC", "dcgan"))
-    assert left_over(folded, FoldedMap) == []
+    assert list(folded_maps(folded)) == []
     assert folded.blocks[0].norm.into == ("dense",)
 
 
 def test_maps_of_classes_stay_and_the_last_one_does_not():
     folded = wcgan.fold(trained_generator("cWC", "dcgan"))
-    assert left_over(folded, FoldedMap) == ["blocks.0.norm", "blocks.1.norm"]
-    assert left_over(folded, AbsorbedMap) == ["norm"]
+    assert list(folded_maps(folded)) == ["blocks.0.norm", "blocks.1.norm"]
+    assert list(folded_maps(folded, AbsorbedMap)) == ["norm"]
 
 
 def test_one_class_of_a_convolutional_generator_is_as_large_as_one_without_normalisation():

@@ -2,31 +2,17 @@
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, CLASSES, make_batch, make_labels, make_layer, randomize
+from tests.norm.cases import CHANNELS, Model, folded_maps, make_batch, make_layer, randomize
 from torch import nn
-from torch.nn.functional import interpolate, relu
+from torch.nn.functional import interpolate
 from torch.nn.utils import parametrizations, spectral_norm
 
 import wcgan
-from wcgan.norm import FoldedMap
 from wcgan.norm.fold import AbsorbedMap
 
 D = CHANNELS
 ROUNDING = {"rtol": 1e-11, "atol": 1e-11}
 IMAGES = (5, 3, 6, 6)
-
-
-class Model(nn.Module):
-    """Any function of an input and of named layers."""
-
-    def __init__(self, function, **layers):
-        super().__init__()
-        self.function = function
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-
-    def forward(self, x):
-        return self.function(self, x)
 
 
 def trained(model, *shape):
@@ -44,10 +30,6 @@ def fold_and_compare(model, *shape):
     expected = model(x)
     torch.testing.assert_close(folded(x), expected, **ROUNDING)
     return folded
-
-
-def maps(model, kind=FoldedMap):
-    return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
 
 
 def white(channels=D, dim=2, name="WC", **options):
@@ -146,8 +128,8 @@ def test_the_map_becomes_part_of_the_layer_and_the_output_stays(name):
     make, shape = ABSORBED[name]
     torch.manual_seed(0)
     folded = fold_and_compare(trained(make(), *shape), *shape)
-    assert maps(folded) == {}
-    assert len(maps(folded, AbsorbedMap)) == 1
+    assert folded_maps(folded) == {}
+    assert len(folded_maps(folded, AbsorbedMap)) == 1
 
 
 def twice(model, x):
@@ -222,8 +204,8 @@ def test_a_map_that_has_to_stay_says_why_and_the_output_stays(name):
     make, shape, reason = KEPT[name]
     torch.manual_seed(0)
     folded = fold_and_compare(trained(make(), *shape), *shape)
-    (kept,) = maps(folded).values()
-    assert maps(folded, AbsorbedMap) == {}
+    (kept,) = folded_maps(folded).values()
+    assert folded_maps(folded, AbsorbedMap) == {}
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(kept.kept)
 
@@ -231,20 +213,20 @@ def test_a_map_that_has_to_stay_says_why_and_the_output_stays(name):
 def test_a_hook_on_a_layer_keeps_the_map_out_of_it():
     model = trained(nn.Sequential(nn.Conv2d(3, D, 3), white()), *IMAGES)
     model[0].register_forward_hook(lambda module, args, output: output.abs())
-    assert len(maps(fold_and_compare(model, *IMAGES))) == 1
+    assert len(folded_maps(fold_and_compare(model, *IMAGES))) == 1
 
 
 def test_parts_that_can_be_followed_are_folded_in_a_model_that_cannot():
     block = nn.Sequential(nn.Conv2d(3, D, 3), white(), nn.ReLU())
     model = trained(Model(lambda m, x: m.block(x) if x.shape[0] > 2 else x, block=block), *IMAGES)
-    assert list(maps(fold_and_compare(model, *IMAGES), AbsorbedMap)) == ["block.1"]
+    assert list(folded_maps(fold_and_compare(model, *IMAGES), AbsorbedMap)) == ["block.1"]
 
 
 def test_a_layer_of_two_parts_is_not_changed_for_one_of_them():
     conv = nn.Conv2d(3, D, 3)
     parts = {"a": nn.Sequential(conv, white()), "b": nn.Sequential(conv, nn.ReLU())}
     model = trained(Model(lambda m, x: m.a(x) + m.b(x) if x.shape[0] > 2 else m.a(x), **parts), *IMAGES)
-    assert list(maps(fold_and_compare(model, *IMAGES))) == ["a.1"]
+    assert list(folded_maps(fold_and_compare(model, *IMAGES))) == ["a.1"]
 
 
 class Optional(nn.Module):
@@ -263,7 +245,7 @@ def test_a_map_stays_if_one_of_the_ways_of_calling_a_model_needs_it():
     model = trained(Optional(), *IMAGES)
     folded, x = fold_and_compare(model, *IMAGES), make_batch(*IMAGES, seed=8)
     torch.testing.assert_close(folded(x, torch.tensor(2.0)), model(x, torch.tensor(2.0)), **ROUNDING)
-    assert list(maps(folded)) == ["norm"]
+    assert list(folded_maps(folded)) == ["norm"]
 
 
 def test_checks_of_the_input_are_still_made_after_folding():
@@ -292,7 +274,7 @@ def test_the_rectifier_may_be_asked_for_by_position(neighbours):
 
 def test_a_map_rectified_by_position_does_not_go_into_the_layer_after_it():
     model = trained(Model(lambda m, x: m.conv(m.norm(x, True)), norm=white(3), conv=nn.Conv2d(3, D, 3)), *IMAGES)
-    assert list(maps(fold_and_compare(model, *IMAGES))) == ["norm"]
+    assert list(folded_maps(fold_and_compare(model, *IMAGES))) == ["norm"]
 
 
 @pytest.mark.parametrize("name", ["add", "size", "clone", "view", "flatten"])
@@ -301,23 +283,23 @@ def test_a_layer_with_the_name_of_an_operation_is_not_taken_for_it(name):
     between = trained(Model(lambda m, x: m.norm(getattr(m, name)(m.conv(x))), **layers), *IMAGES)
     beside = trained(Model(lambda m, x: m.norm(y := m.conv(x)) + getattr(m, name)(y), **layers), *IMAGES)
     for model in (between, beside):
-        assert list(maps(fold_and_compare(model, *IMAGES))) == ["norm"]
+        assert list(folded_maps(fold_and_compare(model, *IMAGES))) == ["norm"]
 
 
 def test_a_rectified_map_does_not_go_into_the_layer_after_it():
     model = trained(Model(lambda m, x: m.conv(m.norm(x, relu=True)), norm=white(3), conv=nn.Conv2d(3, D, 3)), *IMAGES)
-    assert list(maps(fold_and_compare(model, *IMAGES))) == ["norm"]
+    assert list(folded_maps(fold_and_compare(model, *IMAGES))) == ["norm"]
 
 
 def test_two_maps_around_one_convolution_both_become_part_of_it():
     model = trained(nn.Sequential(nn.ReLU(), white(3), nn.Conv2d(3, D, 3), white()), *IMAGES)
-    assert maps(fold_and_compare(model, *IMAGES)) == {}
+    assert folded_maps(fold_and_compare(model, *IMAGES)) == {}
 
 
 def test_maps_by_themselves_give_the_same():
     model = trained(nn.Sequential(nn.Conv2d(3, D, 3), white()), *IMAGES)
     alone, x = wcgan.fold(model, neighbours=False), make_batch(*IMAGES)
-    assert list(maps(alone)) == ["1"]
+    assert list(folded_maps(alone)) == ["1"]
     torch.testing.assert_close(wcgan.fold(model)(x), alone(x), **ROUNDING)
 
 
@@ -326,92 +308,3 @@ def test_frozen_weights_stay_frozen_and_others_do_not():
     assert wcgan.fold(model)[0].weight.requires_grad
     model[0].requires_grad_(False)
     assert not wcgan.fold(model)[0].weight.requires_grad
-
-
-# One class
-
-
-class Conditional(nn.Module):
-    """Labels are the first argument, and read by more than the layer."""
-
-    def __init__(self, name="cWC"):
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, D, 3), make_layer(name, momentum=0.5)
-        self.embedding = nn.Embedding(CLASSES, D)
-
-    def forward(self, labels, x):
-        return relu(self.norm(self.conv(x), labels)) + self.embedding(labels)[:, :, None, None]
-
-
-def trained_conditional(name="cWC"):
-    model = Conditional(name).double()
-    randomize(model)
-    model(make_labels(5), make_batch(*IMAGES))
-    return model.eval()
-
-
-@pytest.mark.parametrize("label", range(CLASSES))
-@pytest.mark.parametrize("name", ["cBN", "cWC", "cWC_sa"])
-def test_one_class_is_called_without_labels_and_becomes_part_of_the_convolution(name, label):
-    model, x = trained_conditional(name), make_batch(*IMAGES, seed=7)
-    folded = wcgan.fold(model, label=label)
-    torch.testing.assert_close(folded(x), model(torch.full((5,), label), x), **ROUNDING)
-    assert maps(folded) == {}
-
-
-def test_one_class_saves_the_matrices_of_all():
-    model = trained_conditional()
-    all_classes, one = (
-        sum(t.numel() for t in m.state_dict().values()) for m in (wcgan.fold(model), wcgan.fold(model, 1))
-    )
-    assert all_classes - one == (CLASSES + 1) * (D * D + D)
-
-
-def test_a_conditional_layer_by_itself_can_be_of_one_class():
-    layer = make_layer("cWC").eval()
-    x = make_batch(5, D, 2, 2)
-    torch.testing.assert_close(wcgan.fold(layer, label=2)(x), layer(x, torch.full((5,), 2)), **ROUNDING)
-
-
-class FromNoise(nn.Module):
-    """Asks for the batch size with `len`, which torch.fx does not record by itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense, self.norm = nn.Linear(6, 4 * D), make_layer("cWC", momentum=0.5)
-
-    def forward(self, z, labels):
-        return relu(self.norm(self.dense(z).view(len(z), D, 2, 2), labels))
-
-
-def test_one_class_of_a_model_that_uses_len_becomes_part_of_the_dense_layer():
-    model = FromNoise().double()
-    z = torch.randn(5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    model(z, make_labels(5))
-    folded = wcgan.fold(model.eval(), label=2)
-    torch.testing.assert_close(folded(z), model(z, torch.full((5,), 2)), **ROUNDING)
-    assert maps(folded) == {}
-    assert "len" not in globals()
-
-
-@pytest.mark.parametrize("label", [CLASSES, -1])
-def test_a_class_that_is_not_there_is_refused(label):
-    with pytest.raises(ValueError, match=rf"label {label} is out of range.*0 to {CLASSES - 1}"):
-        wcgan.fold(Conditional(), label=label)
-
-
-def test_a_label_for_a_model_without_classes_is_refused():
-    with pytest.raises(ValueError, match="label=1 was given, but the model has no conditional layer"):
-        wcgan.fold(nn.Sequential(white()), label=1)
-
-
-def test_labels_made_inside_a_model_are_refused():
-    model = Model(lambda m, x: m.norm(x, x.argmax(1)), norm=make_layer("cWC"))
-    with pytest.raises(ValueError, match="label=1 cannot be fixed: the labels of the layers are not an argument"):
-        wcgan.fold(model, label=1)
-
-
-def test_labels_in_a_model_that_cannot_be_followed_are_refused():
-    model = Model(lambda m, x: m.norm(x, x[0]) if x.sum() > 0 else x, norm=make_layer("cWC"))
-    with pytest.raises(ValueError, match=r"label=1 cannot be fixed, because torch\.fx cannot trace the model"):
-        wcgan.fold(model, label=1)

@@ -53,7 +53,13 @@ class Result(NamedTuple):
 
 
 def whiten_color_eagerly(
-    x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, eps: float, relu: bool
+    x: Tensor,
+    color: Tensor | None,
+    shift: Tensor | None,
+    index: Tensor | None,
+    poison: Tensor | None,
+    eps: float,
+    relu: bool,
 ) -> Result | None:
     """`whiten_color` with full matrices and without groups; None where this is not the way to compute it.
 
@@ -62,6 +68,7 @@ def whiten_color_eagerly(
         color: `(K, d, d)`, or `(d, d)` for one that all samples share.
         shift: `(K, d)`, or `(d,)`.
         index: as in `whiten_color`.
+        poison: a scalar that is added to the output: 0 or NaN.
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
     """
@@ -71,7 +78,7 @@ def whiten_color_eagerly(
     if d == 1 or not size or not is_flat(x):
         return None
     if torch.compiler.is_compiling():
-        return _whiten_color_compiled(x, color, shift, index, eps, relu)
+        return _whiten_color_compiled(x, color, shift, index, poison, eps, relu)
     if not is_eager((x, color, shift, index)):
         return None
     if kernels_for(x) is not None:
@@ -80,34 +87,43 @@ def whiten_color_eagerly(
             return None
         kept: list[Tensor] = []
         color, shift = _plain(color), _plain(shift)
-        out = _ByKernels.apply(x, color, shift, index, None, eps, relu, _fused if fused else _by_library, kept)
+        factorise = _fused if fused else _by_library
+        out = _ByKernels.apply(x, color, shift, index, poison, None, eps, relu, factorise, kept)
         return Result(out, kept=kept[0])
     if x.device.type != "cpu" or size > LARGEST_ON_CPU:
         return None
     dtype = compute_dtype(x)
     if not (color.dtype == shift.dtype == dtype):
         color, shift = color.to(dtype), shift.to(dtype)
+    shift = shift if poison is None else shift + poison
     statistics: list[Tensor | None] = []
     out = _WhitenColor.apply(x, color, shift, index, eps, relu, statistics)
     return Result(out, *statistics)
 
 
 def map_by_kernels(
-    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, w: Tensor, mean: Tensor, relu: bool
+    x: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Tensor | None,
+    poison: Tensor | None,
+    w: Tensor,
+    mean: Tensor,
+    relu: bool,
 ) -> Tensor | None:
     """`color_k w (x - mean) + shift_k` with constants w `(1, d, d)` and mean `(d,)`, or None: ask `affine`.
 
-    The others are as in `whiten_color_eagerly`, and the batch is not empty.
+    The others are as in `whiten_color_eagerly`, the batch is not empty, and `is_eager` is True of all of them.
     """
-    if kernels_for(x) is None or w.shape[0] != 1 or not _are_few(x, color) or not is_eager((x, color, shift, index, w)):
+    if kernels_for(x) is None or w.shape[0] != 1 or not _are_few(x, color):
         return None
     if w.requires_grad or mean.requires_grad or not (w.dtype == mean.dtype == torch.float32) or not is_flat(x):
         return None
     fixed, color, shift = (_plain(w), _plain(mean)), _plain(color), _plain(shift)
     if torch.is_grad_enabled() and (x.requires_grad or color.requires_grad or shift.requires_grad):
-        out: Tensor = _ByKernels.apply(x, color, shift, index, fixed, 0.0, relu, _fused, [])
+        out: Tensor = _ByKernels.apply(x, color, shift, index, poison, fixed, 0.0, relu, _fused, [])
         return out
-    return layer_kernels().forward(x, color, shift, index, fixed, 0.0, relu, _fused)[0]
+    return layer_kernels().forward(x, color, shift, index, poison, fixed, 0.0, relu, _fused, keep=False)[0]
 
 
 def _are_few(x: Tensor, color: Tensor) -> bool:
@@ -168,13 +184,14 @@ class _ByKernels(torch.autograd.Function):
         color: Tensor,
         shift: Tensor,
         index: Tensor | None,
+        poison: Tensor | None,
         fixed: tuple[Tensor, Tensor] | None,
         eps: float,
         relu: bool,
         factorise: Callable[..., Any],
         statistics: list[Tensor],
     ) -> Any:
-        out, kept = layer_kernels().forward(x, color, shift, index, fixed, eps, relu, factorise)
+        out, kept = layer_kernels().forward(x, color, shift, index, poison, fixed, eps, relu, factorise)
         ctx.eps = eps
         ctx.save_for_backward(x, color, shift, index, out if relu else None, kept, *(fixed or ()))
         statistics.append(kept)
@@ -201,7 +218,7 @@ class _ByKernels(torch.autograd.Function):
                 wanted = (ctx.needs_input_grad[0], ctx.needs_input_grad[1] or ctx.needs_input_grad[2])
                 known = tuple(fixed) or None
                 gradients = layer_kernels().backward(x, grad, color, shift, index, known, kept, ctx.eps, wanted)
-            return (*gradients, None, None, None, None, None, None)
+            return (*gradients, *[None] * 7)
 
 
 def _fused(d: int, device: int, eps: float) -> Any:
@@ -228,14 +245,20 @@ def _by_library(d: int, device: int, eps: float) -> Any:
 
 
 def _whiten_color_compiled(
-    x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None, eps: float, relu: bool
+    x: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Tensor | None,
+    poison: Tensor | None,
+    eps: float,
+    relu: bool,
 ) -> Result | None:
     d = color.shape[-1]  # known to the compiler, which x.shape[1] may not be
     if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d) or transformed():
         return None
     if not _are_few(x, color):
         return None
-    out, kept = _layer(x, _plain(color), _plain(shift), index, eps, relu)
+    out, kept = _layer(x, _plain(color), _plain(shift), index, poison, eps, relu)
     retry, covariance = (-(-d // 32) + n for n in (0, 1))  # where `kernels.layer` has them, in blocks of 32
     return Result(out, kept[:d], kept[32 * covariance :][: d * d].view(d, d), kept[32 * retry :][:1])
 
@@ -252,7 +275,7 @@ def _is_compiled_by_kernels(kind: str, device: int, dtype: torch.dtype, d: int) 
 _is_compiled_by_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a fact of the machine
 
 
-def _fake_layer(x, color, shift, index, eps, relu) -> tuple[Tensor, Tensor]:
+def _fake_layer(x, color, shift, index, poison, eps, relu) -> tuple[Tensor, Tensor]:
     d, slots = x.shape[1], color.shape[0] if color.dim() == 3 else 1
     blocks = -(-d // 32) + 1 + 2 * -(-d * d // 32) + -(-slots * d * d // 32)
     return torch.empty_like(x), color.new_empty(32 * blocks)
@@ -260,14 +283,21 @@ def _fake_layer(x, color, shift, index, eps, relu) -> tuple[Tensor, Tensor]:
 
 @register("layer", fake=_fake_layer)
 def _layer(
-    x: Tensor, color: Tensor, shift: Tensor, index: Optional[Tensor], eps: float, relu: bool
+    x: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Optional[Tensor],
+    poison: Optional[Tensor],
+    eps: float,
+    relu: bool,
 ) -> tuple[Tensor, Tensor]:
-    out, kept = layer_kernels().forward(x, color, shift, index, None, eps, relu, _fused if x.is_cuda else _by_library)
+    factorise = _fused if x.is_cuda else _by_library
+    out, kept = layer_kernels().forward(x, color, shift, index, poison, None, eps, relu, factorise)
     return out, kept
 
 
 def _layer_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.eps, relu = inputs
+    *tensors, _, ctx.eps, relu = inputs
     out, kept = output
     ctx.save_for_backward(*tensors, kept, out if relu else None)
     ctx.mark_non_differentiable(kept)
@@ -277,13 +307,13 @@ def _layer_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _layer_backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     x, color, shift, index, kept, out = ctx.saved_tensors
     if grad is None:
-        return (None,) * 6
+        return (None,) * 7
     grad = like(grad, x)
     if out is not None:
         grad = torch.where(out > 0, grad, 0)
     wanted = ctx.needs_input_grad[0]
     grad_x, grad_color, grad_shift = _layer_gradients(x, grad, color, shift, index, kept, ctx.eps, wanted)
-    return grad_x if wanted else None, grad_color, grad_shift, None, None, None
+    return grad_x if wanted else None, grad_color, grad_shift, *[None] * 4
 
 
 def _fake_layer_gradients(x, grad, color, shift, index, kept, eps, wanted) -> tuple[Tensor, Tensor, Tensor]:

@@ -38,11 +38,13 @@ def forward(
     color: Tensor,
     shift: Tensor,
     index: Tensor | None,
+    poison: Tensor | None,
     fixed: tuple[Tensor, Tensor] | None,
     eps: float,
     relu: bool,
     factorise: Factorise,
-) -> tuple[Tensor, Tensor]:
+    keep: bool = True,
+) -> tuple[Tensor, Tensor | None]:
     """`C_k W (x - mean) + b_k`, and an optional ReLU -> the output, and what the backward pass keeps.
 
     Args:
@@ -50,19 +52,21 @@ def forward(
         color: the matrices C, `(K, d, d)` or `(d, d)`; contiguous and float32, as all that follow.
         shift: b, `(K, d)` or `(d,)`.
         index: `(N,)`, the slot k of each sample; None if K is 1 or N.
+        poison: a scalar that is added to the matrices: 0, or NaN if the output has to be.
         fixed: W and the mean; None for those of the batch, which are kept.
         eps: the shrinkage of a covariance.
         relu: whether to apply a ReLU.
         factorise: for the batch's covariance.
+        keep: whether there will be a backward pass; if not, nothing is kept.
     """
     out, device = torch.empty_like(x), x.get_device()
     layout = (x.shape, x.stride(), out.stride(), x.dtype, device)
     slots = color.shape[0] if color.dim() == 3 else 1
-    options = (slots, index is not None, fixed is not None, eps, relu, programs_that_fill(x), precision_of(x))
-    sequence = _forward(*layout, *options, factorise)
-    kept, scratch = _workspaces(sequence, x)
+    given = (index is not None, poison is not None, fixed is not None)
+    sequence = _forward(*layout, slots, *given, eps, relu, programs_that_fill(x), precision_of(x), factorise, keep)
+    kept, scratch = _room(sequence, "kept", x) if keep else None, _room(sequence, "scratch", x)
     w, mean = fixed or (None, None)
-    sequence(device, x, out, color, shift, index, w, mean, kept, scratch)
+    sequence(device, x, out, color, shift, index, poison, w, mean, kept, scratch)
     return out, kept
 
 
@@ -75,17 +79,19 @@ def _forward(
     device: int,
     slots: int,
     indexed: bool,
+    poisoned: bool,
     fixed: bool,
     eps: float,
     relu: bool,
     workers: int,
     precision: str,
     factorise: Factorise,
+    keep: bool,
 ) -> Sequence:
     n, d, length = _sizes(shape)
     x, out = _strides(shape, strides), _strides(shape, out_strides)
-    s = Sequence("x", "out", "color", "shift", "index", "w", "mean", "kept", "scratch")
-    _lay_out_kept(s, d, slots, fixed)
+    s = Sequence("x", "out", "color", "shift", "index", "poison", "w", "mean", "kept", "scratch")
+    _lay_out_kept(s, d, slots, fixed, "kept" if keep else "scratch")
     if not fixed:
         centre, count = None, n * length
         if dtype != torch.bfloat16:
@@ -98,7 +104,8 @@ def _forward(
         moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1)
         s.add(moments, products, sums, centre, "mean", "covariance")
         s.add(factorise(d, device, eps), "covariance", "w", "retry")
-    s.add(_product(slots * d, d, d, (d, 1), (d, 1)), "color", "w", "mapping")
+    product = _product(slots * d, d, d, (d, 1), (d, 1), poisoned=poisoned)
+    s.add(product, "color", "w", "mapping", "poison" if poisoned else None)
     matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, "mean")
     term = ("x", matrix, mean, pulls)
     flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), indexed)
@@ -139,7 +146,7 @@ def backward(
     layout = (x.shape, x.stride(), grad.stride(), x.stride() if grad_x is None else grad_x.stride(), x.dtype)
     options = (slots, index is not None, fixed is not None, eps, programs_that_fill(x), precision_of(x))
     sequence = _backward(*layout, *options, grad_x is not None, grad_color is not None)
-    _, scratch = _workspaces(sequence, x)
+    scratch = _room(sequence, "scratch", x)
     w, mean = fixed or (None, None)
     sequence(device, x, grad, color, index, w, mean, kept, scratch, grad_x, grad_color, sums)
     return grad_x, grad_color, sums
@@ -183,7 +190,7 @@ def _backward(
         cross = s.lay_out("scratch", "cross", slots * d * d)
         mean = None if centred else "mean"
         s.add(products_launcher(d, slots, splits, not centred), products, partial_sums, mean, cross, "sums")
-        s.add(_product(slots * d, d, d, (d, 1), (1, d)), cross, "w", "grad_color")
+        s.add(_product(slots * d, d, d, (d, 1), (1, d)), cross, "w", "grad_color", None)
     if not of_batch:
         return s
     mapping = ("mapping", slots, d, (d * d, 1, d), dtype)  # transposed
@@ -197,9 +204,9 @@ def _backward(
         return s
     # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W
     inner, half, curvature = (s.lay_out("scratch", name, d * d) for name in ("inner", "half", "curvature"))
-    s.add(_product(d, d, slots * d, (1, d), (d, 1)), "color", "grad_color", inner)
-    s.add(_product(d, d, d, (1, d), (d, 1), mirrored=True), "w", inner, half)
-    s.add(_product(d, d, d, (d, 1), (d, 1)), half, "w", curvature)
+    s.add(_product(d, d, slots * d, (1, d), (d, 1)), "color", "grad_color", inner, None)
+    s.add(_product(d, d, d, (1, d), (d, 1), mirrored=True), "w", inner, half, None)
+    s.add(_product(d, d, d, (d, 1), (d, 1)), half, "w", curvature, None)
     factor = -(1 - eps) / (count - 1)
     second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, "mean", factor, "retry")
     offset = own = None
@@ -210,7 +217,7 @@ def _backward(
     else:
         matrix, _, _ = _fold(s, *mapping)
         offset = s.lay_out("scratch", "offset", d)
-        s.add(_product(1, d, slots * d, (0, 1), (d, 1), -1 / count), "sums", "mapping", offset)
+        s.add(_product(1, d, slots * d, (0, 1), (d, 1), -1 / count), "sums", "mapping", offset, None)
     flags = (offset is not None, False, False, mean is not None, own is not None, pulls is not None, indexed)
     kinds = (1, slots, 1)
     last = map_launcher((n, d, length), out, z, x, kinds, 1, 2, flags, dtype.itemsize, precision)
@@ -255,25 +262,20 @@ def statistics(kept: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor]:
 # Parts of sequences
 
 
-def _lay_out_kept(s: Sequence, d: int, slots: int, fixed: bool) -> None:
+def _lay_out_kept(s: Sequence, d: int, slots: int, fixed: bool, where: str = "kept") -> None:
     """Statistics come first: where they lie does not depend on the number of slots."""
     if not fixed:
-        s.lay_out("kept", "mean", d)
-        s.lay_out("kept", "retry", 1)
-        s.lay_out("kept", "covariance", d * d)
-        s.lay_out("kept", "w", d * d)
-    s.lay_out("kept", "mapping", slots * d * d)
+        for name, numel in (("mean", d), ("retry", 1), ("covariance", d * d), ("w", d * d)):
+            s.lay_out(where, name, numel)
+    s.lay_out(where, "mapping", slots * d * d)
 
 
 def _lay_out_sums(s: Sequence, number: int, d: int) -> tuple[str, str]:
     return s.lay_out("scratch", "products", number * d * d), s.lay_out("scratch", "partial_sums", number * d)
 
 
-def _workspaces(sequence: Sequence, x: Tensor) -> tuple[Tensor, Tensor]:
-    kept, scratch = (
-        torch.empty(sequence.sizes[name], dtype=torch.float32, device=x.device) for name in ("kept", "scratch")
-    )
-    return kept, scratch
+def _room(sequence: Sequence, workspace: str, x: Tensor) -> Tensor:
+    return torch.empty(sequence.sizes[workspace], dtype=torch.float32, device=x.device)
 
 
 def _product(
@@ -284,11 +286,13 @@ def _product(
     b_strides: tuple[int, int],
     factor: float = 1.0,
     mirrored: bool = False,
+    poisoned: bool = False,
 ) -> Launcher:
     """The product of two float32 matrices, whatever PyTorch may round to: they are small, and W ill-conditioned."""
     grid = (triton.cdiv(rows, 32), triton.cdiv(columns, 32))
     numbers = (rows, columns, inner, *a_strides, *b_strides, float(factor))
-    return Launcher(programs.product_kernel, grid, numbers, {"MIRRORED": mirrored, "T": 32, "K": 32, "num_warps": 4})
+    constants = {"MIRRORED": mirrored, "POISONED": poisoned, "T": 32, "K": 32, "num_warps": 4}
+    return Launcher(programs.product_kernel, grid, numbers, constants)
 
 
 def _fold(

@@ -181,9 +181,13 @@ def fold_kernel(
 
 @triton.jit
 def product_kernel(
-    a, b, out, rows, columns, inner, ai, aj, bi, bj, factor, MIRRORED: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+    a, b, out, poison, rows, columns, inner, ai, aj, bi, bj, factor,
+    MIRRORED: tl.constexpr, POISONED: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
 ):
-    """A tile of `factor a b`, as exact as float32; if MIRRORED, b is the symmetric matrix with this lower triangle."""
+    """A tile of `factor a b`, as exact as float32; if MIRRORED, b is the symmetric matrix with this lower triangle.
+
+    If POISONED, a scalar is added to all of it: 0, or NaN.
+    """
     i, j = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
     left, right = a + i.to(tl.int64)[:, None] * ai, b
     acc = tl.zeros((T, T), tl.float32)
@@ -198,7 +202,10 @@ def product_kernel(
         y = tl.load(source, mask=(k < inner)[:, None] & (j < columns)[None, :], other=0)
         acc = tl.dot(x, y, acc, input_precision="tf32x3")
     target = out + i.to(tl.int64)[:, None] * columns + j[None, :]
-    tl.store(target, acc * factor, mask=(i < rows)[:, None] & (j < columns)[None, :])
+    acc *= factor
+    if POISONED:
+        acc += tl.load(poison)
+    tl.store(target, acc, mask=(i < rows)[:, None] & (j < columns)[None, :])
 
 
 @triton.jit

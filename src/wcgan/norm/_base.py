@@ -120,13 +120,11 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             poison: a scalar added to the output: NaN if a label was out of range, else 0 (see `labels`).
             relu: whether a ReLU follows.
         """
-        if poison is not None and shift is not None:
-            shift = shift + poison
         if not self._uses_batch():
-            return self._normalize_by_running(x, color, shift, index, relu)
+            return self._normalize_by_running(x, color, shift, index, poison, relu)
         process_group, parts = self._sync_group(), self.parts if self.training else 1
         if x.numel() == 0 and not process_group:
-            return self._color_empty_batch(x, *_as_slots(color, shift), index)
+            return self._color_empty_batch(x, *_as_slots(color, _poisoned(shift, poison)), index)
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
         eager = None
@@ -137,7 +135,8 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             and is_full(color, shift)
             and not process_group
         ):
-            eager = whiten_color_eagerly(x, color, shift, index, self.eps, relu)
+            eager = whiten_color_eagerly(x, color, shift, index, poison, self.eps, relu)
+        shift = shift if eager is not None else _poisoned(shift, poison)
         if eager is not None:
             out, mean, covariance, retry, kept = eager
             if kept is not None:
@@ -178,24 +177,31 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         return out
 
     def _normalize_by_running(
-        self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, relu: bool
+        self,
+        x: Tensor,
+        color: Tensor | None,
+        shift: Tensor | None,
+        index: Tensor | None,
+        poison: Tensor | None,
+        relu: bool,
     ) -> Tensor:
         """`_normalize` with the running statistics."""
         whitening = None
-        if self.whitening != "none" and is_eager((x, color, shift, self.running_mean)) and x.numel():
+        if self.whitening != "none" and is_eager((x, color, shift, index, self.running_mean)) and x.numel():
             running_mean = self.running_mean
             second = getattr(self, self._second)
-            if is_shared(color) and self._is_batch_norm(color, shift) and second.dtype == compute_dtype(x):
+            if is_shared(color) and second.dtype == compute_dtype(x) and self._is_batch_norm(color, shift):
                 scale, bias = (None if t is None else t.to(second.dtype) for t in (color, shift))
                 out = batch_norm(x, running_mean, second, scale, bias, eps=self.eps)
                 return out.relu() if relu else out
             whitening = self._running_whitening()
             if color is not None and shift is not None and is_full(color, shift):
-                mapped = map_by_kernels(x, color, shift, index, whitening, running_mean, relu)
+                mapped = map_by_kernels(x, color, shift, index, poison, whitening, running_mean, relu)
                 if mapped is None and color.dim() == 2:
                     mapped = map_eagerly(x, color, shift, whitening, running_mean, relu)
                 if mapped is not None:
                     return mapped
+        shift = _poisoned(shift, poison)
         matrix, offset, mean = self.as_map(*_as_slots(color, shift), whitening)
         out = affine(x, matrix, offset, index, mean)
         return out.relu() if relu else out
@@ -273,6 +279,11 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
 
 def _as_slots(color: Tensor | None, shift: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     return (color, shift) if color is None or shift is None else as_slots(color, shift)
+
+
+def _poisoned(shift: Tensor | None, poison: Tensor | None) -> Tensor | None:
+    """Shifts that make the whole output NaN if the poison is."""
+    return shift if shift is None or poison is None else shift + poison
 
 
 def is_full(color: Tensor | None, shift: Tensor | None) -> bool:
