@@ -4,12 +4,11 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +28,6 @@ from wcgan.functional import covariance_to_whitening
 from wcgan.functional._factorisations import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 from wcgan.nets import build_generator
-from wcgan.norm import FoldedMap
 from wcgan.reproduce.timed_iteration import (
     PrintedProgress,
     Step,
@@ -237,24 +235,14 @@ def profile_kernels(step: Step, iterations: int = 3) -> tuple[dict[str, float], 
     return {k: round(t, 3) for k, t in times.items()}, {k: round(n, 1) for k, n in counts.items()}
 
 
-# Name -> normalisation, and what is compiled without one of the changes for speed, to see its effect.
-INFERENCE: dict[str, tuple[str, Callable[[], AbstractContextManager[object]]]] = {
-    "BN": ("BN", nullcontext),
-    "WC": ("WC", nullcontext),
-    "WC, ReLU apart": ("WC", partial(patch.object, FoldedMap, "_is_rectified_in_one", lambda self, x: False)),
-    "BN, sum transposed": ("BN", partial(patch, "wcgan.nets.blocks.is_exporting", lambda: True)),
-    "WC, sum transposed": ("WC", partial(patch, "wcgan.nets.blocks.is_exporting", lambda: True)),
-}
-
-
 def measure_inference(bench: Bench) -> None:
     """Images from a folded generator in bfloat16, compiled, where every normalisation layer is a constant map."""
     timers: dict[str, Timer] = {}
-    for name, (normalization, form) in INFERENCE.items():
+    for name in ("BN", "WC"):
         if not bench.wants("inference_ms", name):
             break
-        with bench.attempt("inference_ms", name), form():
-            draw = make_inference(normalization, bench)
+        with bench.attempt("inference_ms", name):
+            draw = make_inference(name, bench)
             timers[name] = make_timer([draw] * 5, bench.device)
             if bench.device == "cuda":
                 milliseconds, counts = profile_kernels(draw)

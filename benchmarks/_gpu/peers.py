@@ -109,7 +109,7 @@ def use_autodiff(players: Players, train: TrainConfig) -> None:
 KERNELS = {
     "factorisation": r"^factorise",
     "passes of whitening": r"^(centre|cross|moments|products|fold|map)_kernel",
-    "matrices of whitening": r"^(product|group|update)_kernel",
+    "matrices of whitening": r"^(product|total|group|update)_kernel",
     "Adam": r"[Aa]dam|multi_tensor",
     "batch normalisation": r"batch_?norm|^(cudnn::)?bn_",
     "fused by the compiler": r"^triton_",

@@ -135,7 +135,8 @@ def test_a_batch_and_a_coloring_anywhere_in_memory_give_the_same(name, training)
         assert moved.data_ptr() % 16
         found = step(copy.deepcopy(layer), moved.requires_grad_(), labels)
         for key, value in expected.items():
-            torch.testing.assert_close(found[key], value, rtol=2e-4, atol=2e-4, msg=lambda m, key=key: f"{key}: {m}")
+            error = (found[key].double() - value.double()).norm() / value.double().norm()
+            assert error <= 1e-4, f"{key}: off by {error:.2g}"
     out = layer(x.requires_grad_(), *labels)
     cotangent = torch.randn_like(out)
     gradients = [
@@ -252,14 +253,3 @@ def test_compiled_training_equals_eager(name):
     for key, value in actual.items():
         key = key.removeprefix("_orig_mod.")
         torch.testing.assert_close(value, expected[key], rtol=1e-4, atol=1e-4, msg=lambda m, key=key: f"{key}: {m}")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@torch.no_grad()
-def test_a_folded_map_with_its_relu_in_one_product_equals_the_two(dtype):
-    layer, x, _ = layer_and_inputs("WC", "cuda")
-    layer(x)
-    folded = wcgan.fold(layer).to(dtype)
-    x = x.to(dtype).contiguous(memory_format=torch.channels_last)
-    assert folded._is_rectified_in_one(x)
-    torch.testing.assert_close(folded(x, relu=True), folded(x).relu())

@@ -117,16 +117,19 @@ def test_batches_of_every_rank(shape):
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
-@pytest.mark.parametrize(("rows", "columns", "inner"), [(1, 5, 33), (40, 3, 7), (33, 65, 20)])
-def test_products(rows, columns, inner, mirrored):
+@pytest.mark.parametrize(("rows", "columns", "inner"), [(1, 5, 33), (40, 3, 7), (33, 65, 20), (3, 2, 1100)])
+def test_products(rows, columns, inner, mirrored, monkeypatch):
+    monkeypatch.setattr(layer_kernels, "INNER", 32)
     inner = columns if mirrored else inner
     a, b, out = torch.randn(inner, rows), torch.randn(inner, columns), torch.full((rows, columns), math.nan)
-    layer_kernels._product(rows, columns, inner, (1, rows), (columns, 1), -0.5, mirrored)(a, b, out, None)
     right = b.tril() + b.tril(-1).mT if mirrored else b
-    torch.testing.assert_close(out, -0.5 * a.mT @ right)
-    layer_kernels._product(rows, columns, inner, (1, rows), (columns, 1), poisoned=True)(
-        a, b, out, torch.tensor(math.nan)
-    )
+    for poison in (None, torch.tensor(math.nan)):
+        s = layer_kernels.Sequence("a", "b", "out", "poison", "scratch")
+        options = {"factor": -0.5, "mirrored": mirrored, "poison": None if poison is None else "poison"}
+        layer_kernels._add_product(s, "a", "b", "out", (rows, columns, inner), (1, rows), (columns, 1), **options)
+        s(-1, a, b, out, poison, torch.empty(s.sizes["scratch"]))
+        if poison is None:
+            torch.testing.assert_close(out, -0.5 * a.mT @ right)
     assert out.isnan().all()
 
 

@@ -15,7 +15,7 @@ from tests.norm.cases import (
     make_layer,
     snapshot,
 )
-from torch import nn
+from torch import Tensor, nn
 
 import wcgan
 
@@ -68,6 +68,20 @@ def test_inductor_gives_the_same_numbers(name):
     compare(eager, compiled, layer, 0, **EXACT)
     eager.eval(), compiled.eval()
     compare(eager, compiled, layer, 7, **EXACT)
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, "_is_exporting_flag"), reason="PyTorch 2.6 takes it for an export")
+@pytest.mark.parametrize("name", ["cWC", "cWC_sa"])
+def test_a_compiled_layer_has_a_matrix_for_each_class_not_for_each_sample(name):
+    layer, shapes = make_layer(name), []
+
+    def keep(graph, _):
+        shapes.extend(tuple(v.shape) for n in graph.graph.nodes if isinstance(v := n.meta.get("example_value"), Tensor))
+        return graph.forward
+
+    torch.compile(layer, fullgraph=True, backend=keep)(*make_inputs(layer, 7, CHANNELS, 3, 2))
+    assert (layer.classes, CHANNELS, CHANNELS) in shapes
+    assert (7, CHANNELS, CHANNELS) not in shapes
 
 
 @pytest.mark.parametrize("name", ["WC", "BN", "cWC_sa"])

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from wcgan.kernels import Kernel, Launcher, Sequence, programs
 from wcgan.kernels.batch import (
+    SUMS,
     centre_launcher,
     count_changes,
     cross_launcher,
@@ -28,6 +29,8 @@ from wcgan.kernels.batch import (
     update_launcher,
 )
 
+TILE = 32  # rows and columns of a product that one program computes
+INNER = 256  # as much as it sums up: a long sum is a long chain of loads
 Factorise = Callable[[int, int, float], Kernel]
 """d, the device and the shrinkage -> a kernel that takes a covariance to a whitening matrix and a retry."""
 
@@ -104,8 +107,7 @@ def _forward(
         moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1)
         s.add(moments, products, sums, centre, "mean", "covariance")
         s.add(factorise(d, device, eps), "covariance", "w", "retry")
-    product = _product(slots * d, d, d, (d, 1), (d, 1), poisoned=poisoned)
-    s.add(product, "color", "w", "mapping", "poison" if poisoned else None)
+    _add_product(s, "color", "w", "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
     matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, "mean")
     term = ("x", matrix, mean, pulls)
     flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), indexed)
@@ -190,7 +192,7 @@ def _backward(
         cross = s.lay_out("scratch", "cross", slots * d * d)
         mean = None if centred else "mean"
         s.add(products_launcher(d, slots, splits, not centred), products, partial_sums, mean, cross, "sums")
-        s.add(_product(slots * d, d, d, (d, 1), (1, d)), cross, "w", "grad_color", None)
+        _add_product(s, cross, "w", "grad_color", (slots * d, d, d), (d, 1), (1, d))
     if not of_batch:
         return s
     mapping = ("mapping", slots, d, (d * d, 1, d), dtype)  # transposed
@@ -204,9 +206,9 @@ def _backward(
         return s
     # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W
     inner, half, curvature = (s.lay_out("scratch", name, d * d) for name in ("inner", "half", "curvature"))
-    s.add(_product(d, d, slots * d, (1, d), (d, 1)), "color", "grad_color", inner, None)
-    s.add(_product(d, d, d, (1, d), (d, 1), mirrored=True), "w", inner, half, None)
-    s.add(_product(d, d, d, (d, 1), (d, 1)), half, "w", curvature, None)
+    _add_product(s, "color", "grad_color", inner, (d, d, slots * d), (1, d), (d, 1))
+    _add_product(s, "w", inner, half, (d, d, d), (1, d), (d, 1), mirrored=True)
+    _add_product(s, half, "w", curvature, (d, d, d), (d, 1), (d, 1))
     factor = -(1 - eps) / (count - 1)
     second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, "mean", factor, "retry")
     offset = own = None
@@ -217,7 +219,7 @@ def _backward(
     else:
         matrix, _, _ = _fold(s, *mapping)
         offset = s.lay_out("scratch", "offset", d)
-        s.add(_product(1, d, slots * d, (0, 1), (d, 1), -1 / count), "sums", "mapping", offset, None)
+        _add_product(s, "sums", "mapping", offset, (1, d, slots * d), (0, 1), (d, 1), -1 / count)
     flags = (offset is not None, False, False, mean is not None, own is not None, pulls is not None, indexed)
     kinds = (1, slots, 1)
     last = map_launcher((n, d, length), out, z, x, kinds, 1, 2, flags, dtype.itemsize, precision)
@@ -278,21 +280,43 @@ def _room(sequence: Sequence, workspace: str, x: Tensor) -> Tensor:
     return torch.empty(sequence.sizes[workspace], dtype=torch.float32, device=x.device)
 
 
-def _product(
-    rows: int,
-    columns: int,
-    inner: int,
+def _add_product(
+    s: Sequence,
+    a: str,
+    b: str,
+    out: str,
+    sizes: tuple[int, int, int],
     a_strides: tuple[int, int],
     b_strides: tuple[int, int],
     factor: float = 1.0,
     mirrored: bool = False,
-    poisoned: bool = False,
-) -> Launcher:
-    """The product of two float32 matrices, whatever PyTorch may round to: they are small, and W ill-conditioned."""
-    grid = (triton.cdiv(rows, 32), triton.cdiv(columns, 32))
-    numbers = (rows, columns, inner, *a_strides, *b_strides, float(factor))
-    constants = {"MIRRORED": mirrored, "POISONED": poisoned, "T": 32, "K": 32, "num_warps": 4}
-    return Launcher(programs.product_kernel, grid, numbers, constants)
+    poison: str | None = None,
+) -> None:
+    """Adds the product of two float32 matrices, whatever PyTorch may round to: they are small, and W ill-conditioned.
+
+    Args:
+        s: the sequence.
+        a: the left matrix.
+        b: the right one; if `mirrored`, the lower triangle of a symmetric one.
+        out: their product.
+        sizes: rows, columns and the inner dimension.
+        a_strides: of the left matrix.
+        b_strides: of the right one.
+        factor: of the product.
+        mirrored: see `b`.
+        poison: a scalar to add to it.
+    """
+    rows, columns, inner = sizes
+    splits = triton.cdiv(inner, INNER)
+    grid = (triton.cdiv(rows, TILE), triton.cdiv(columns, TILE), splits)
+    numbers = (*sizes, INNER, *a_strides, *b_strides, float(factor))
+    constants = {"MIRRORED": mirrored, "POISONED": poison is not None, "T": TILE, "K": 32, "num_warps": 4}
+    target = out if splits == 1 else s.lay_out("scratch", f"parts of {out}", splits * rows * columns)
+    s.add(Launcher(programs.product_kernel, grid, numbers, constants), a, b, target, poison)
+    if splits > 1:
+        size = rows * columns
+        total = Launcher(programs.total_kernel, (triton.cdiv(size, SUMS["B"]),), (size, splits), dict(SUMS))
+        s.add(total, target, out)
 
 
 def _fold(

@@ -181,31 +181,42 @@ def fold_kernel(
 
 @triton.jit
 def product_kernel(
-    a, b, out, poison, rows, columns, inner, ai, aj, bi, bj, factor,
+    a, b, out, poison, rows, columns, inner, share, ai, aj, bi, bj, factor,
     MIRRORED: tl.constexpr, POISONED: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
 ):
     """A tile of `factor a b`, as exact as float32; if MIRRORED, b is the symmetric matrix with this lower triangle.
 
-    If POISONED, a scalar is added to all of it: 0, or NaN.
+    Programs of the third axis sum over a share of the inner dimension each, into matrices of their own. If POISONED, a
+    scalar is added: 0, or NaN.
     """
     i, j = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
     left, right = a + i.to(tl.int64)[:, None] * ai, b
     acc = tl.zeros((T, T), tl.float32)
-    for start in range(0, inner, K):
+    first = tl.program_id(2) * share
+    last = tl.minimum(first + share, inner)
+    for start in range(first, last, K):
         k = start + tl.arange(0, K)
-        x = tl.load(left + k[None, :] * aj, mask=(i < rows)[:, None] & (k < inner)[None, :], other=0)
+        x = tl.load(left + k[None, :] * aj, mask=(i < rows)[:, None] & (k < last)[None, :], other=0)
         if MIRRORED:
             low, high = tl.minimum(k[:, None], j[None, :]), tl.maximum(k[:, None], j[None, :])
             source = right + high * bi + low * bj
         else:
             source = right + k.to(tl.int64)[:, None] * bi + j[None, :] * bj
-        y = tl.load(source, mask=(k < inner)[:, None] & (j < columns)[None, :], other=0)
+        y = tl.load(source, mask=(k < last)[:, None] & (j < columns)[None, :], other=0)
         acc = tl.dot(x, y, acc, input_precision="tf32x3")
-    target = out + i.to(tl.int64)[:, None] * columns + j[None, :]
+    target = out + (tl.program_id(2).to(tl.int64) * rows + i)[:, None] * columns + j[None, :]
     acc *= factor
     if POISONED:
         acc += tl.load(poison)
     tl.store(target, acc, mask=(i < rows)[:, None] & (j < columns)[None, :])
+
+
+@triton.jit
+def total_kernel(parts, out, size, splits, B: tl.constexpr, S: tl.constexpr):
+    """The sum of matrices of `size` numbers that follow each other."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    inside = at < size
+    tl.store(out + at, _sum_splits(parts, size, 0, 1, splits, at, inside, B, S), mask=inside)
 
 
 @triton.jit

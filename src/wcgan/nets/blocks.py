@@ -10,8 +10,6 @@ from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, leaky_relu
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import ParametrizationList, register_parametrization
 
-from wcgan.norm.conditional import is_exporting
-
 Layer = TypeVar("Layer", bound=nn.Module)
 MakeNorm = Callable[[int], nn.Module]
 """Channels -> a normalisation layer."""
@@ -140,13 +138,8 @@ def add_upsampled(fine: Tensor, coarse: Tensor) -> Tensor:
     The gradient of a broadcast is a plain sum of four values, faster than that of an upsampled copy.
     """
     height, width = coarse.shape[2:]
-    coarse = coarse[:, :, :, None, :, None]  # (N, c, h, 1, w, 1)
-    if torch.compiler.is_compiling() and not is_exporting():
-        # The compiler makes no copy either way, but would write a sum of six dimensions in their order, not in
-        # channels-last, and transpose it in a second kernel.
-        return fine + coarse.expand(-1, -1, -1, 2, -1, 2).flatten(4).flatten(2, 3)
     wide = fine.unflatten(3, (width, 2)).unflatten(2, (height, 2))  # (N, c, h, 2, w, 2)
-    return (wide + coarse).flatten(4).flatten(2, 3)
+    return (wide + coarse[:, :, :, None, :, None]).flatten(4).flatten(2, 3)
 
 
 class UpBlock(nn.Module):

@@ -26,7 +26,11 @@ from wcgan.norm.unconditional import (
     same_argument,
 )
 
-is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # PyTorch 2.6 has only the latter
+
+def is_exporting() -> bool:
+    """Whether torch.export records this call. PyTorch's own function was also True under torch.compile up to 2.11."""
+    flag: bool | None = getattr(torch.compiler, "_is_exporting_flag", None)
+    return torch.compiler.is_compiling() if flag is None else flag  # PyTorch 2.6 cannot tell the two apart
 
 
 class ConditionalWhiteningColoring(WhiteningLayer):

@@ -7,10 +7,9 @@ and `relu` for an unconditional one.
 import torch
 from torch import Tensor, nn
 
-from wcgan.functional._operators import is_eager, without_autocast
 from wcgan.functional.affine import affine
 from wcgan.norm._base import NotScriptable, as_fx_node, is_fx_proxy
-from wcgan.norm.conditional import is_exporting, mix
+from wcgan.norm.conditional import mix
 from wcgan.norm.labels import check_label_shape, check_labels
 
 
@@ -81,27 +80,8 @@ class FoldedMap(NotScriptable, nn.Module):
     def forward(self, x: Tensor, labels: Tensor | bool | None = None, relu: bool = False) -> Tensor:
         if is_fx_proxy(x):
             return as_fx_node(self, x, labels, relu)
-        rectified = relu or labels is True
-        if rectified and self._is_rectified_in_one(x):
-            return self._rectified(x)
         out = self._map(x, labels)
-        return out.relu() if rectified else out
-
-    def _is_rectified_in_one(self, x: Tensor) -> bool:
-        """Whether `relu(M x + b)` can be one product with rows of channels: it has no gradient and no ONNX operator."""
-        if self.conditional or self.diagonal or self.matrix.shape[1] > 1 or torch.is_grad_enabled():
-            return False
-        rows = x.dim() == 2 or (x.dim() > 2 and x.stride(1) == 1)
-        fits = rows and x.shape[1] == self.channels and x.numel() > 0 and x.is_floating_point()
-        return fits and ((torch.compiler.is_compiling() and not is_exporting()) or is_eager((x,)))
-
-    def _rectified(self, x: Tensor) -> Tensor:
-        """The ReLU in the same kernel as the product, on a GPU. The compiler would make it a pass over the batch."""
-        rows = x.movedim(1, -1)  # (N, d, ...) -> (N, ..., d)
-        matrix, offset = self.matrix[0, 0].to(x.dtype), self.offset[0].to(x.dtype)
-        with without_autocast(x.device):
-            out = torch._addmm_activation(offset, rows.flatten(0, -2), matrix.mT)
-        return out.view(rows.shape).movedim(-1, 1)
+        return out.relu() if relu or labels is True else out
 
     def _map(self, x: Tensor, labels: Tensor | bool | None) -> Tensor:
         if self.shared_matrix is None or self.shared_offset is None:
