@@ -244,6 +244,24 @@ def test_parts_at_once_equal_the_plain_calls_one_by_one(kind, name):
         assert error <= ALLOWED_SUMS[name]
 
 
+@pytest.mark.parametrize("name", ["tf32"])  # which PyTorch may round its own products to
+@pytest.mark.parametrize(("slots", "d"), [(1, 64), (1, 256), (10, 128), (10, 256)])
+def test_products_of_matrices_are_exact_whatever_pytorch_may_round(slots, d, name):
+    layer = pytest.importorskip("wcgan.kernels.layer")
+    a, b = (torch.randn(n * d, d, device=DEVICE) * 10 ** torch.linspace(0, -3, d, device=DEVICE) for n in (slots, 1))
+    cases = {  # of the forward pass, and of the backward pass with its longest sum
+        "C W": (a, b, (slots * d, d, d), (d, 1), (d, 1), a.double() @ b.double()),
+        "C^T C": (a, a, (d, d, slots * d), (1, d), (d, 1), a.double().mT @ a.double()),
+    }
+    for what, (left, right, sizes, left_strides, right_strides, expected) in cases.items():
+        sequence = layer.Sequence("a", "b", "out", "scratch")
+        layer._add_product(sequence, "a", "b", "out", sizes, left_strides, right_strides)
+        out = torch.full(expected.shape, torch.nan, device=DEVICE)
+        sequence(torch.cuda.current_device(), left, right, out, torch.empty(sequence.sizes["scratch"], device=DEVICE))
+        sizes_of_terms = (left.double().abs() if what == "C W" else left.double().abs().mT) @ right.double().abs()
+        assert ((out.double() - expected).abs() <= 2**-20 * sizes_of_terms).all(), what
+
+
 # Launches that do not go through Triton
 
 

@@ -132,6 +132,21 @@ def test_every_replay_uses_inputs_and_a_rate_of_its_own():
     assert not torch.equal(before["generator.norm.running_mean"], after["generator.norm.running_mean"])
 
 
+@pytest.mark.parametrize("normalization", ["WC", "cWC"])
+def test_after_500_iterations_no_running_covariance_has_a_negative_eigenvalue(normalization):
+    """No average of covariances has one; a race between kernels had shown itself so."""
+    head = "plain" if normalization == "WC" else "projection"
+    config = tiny_config(normalization, head, critic_steps=3, batch=8, generator_batch=16, iterations=500)
+    training = Training(config, graph=True, dtype=torch.bfloat16, channels_last=True)
+    for iteration in range(500):
+        training.step(iteration)
+    covariances = [v for name, v in training.tensors().items() if name.endswith("running_covariance")]
+    assert covariances
+    for covariance in covariances:
+        eigenvalues = torch.linalg.eigvalsh(covariance.double())
+        assert eigenvalues[0] >= -1e-6 * eigenvalues[-1]
+
+
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 def test_an_iteration_never_waits_for_the_gpu(config, graph):
     training = Training(config, graph)

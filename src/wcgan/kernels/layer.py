@@ -131,14 +131,14 @@ def backward(
     """Gradients of the batch, the matrices and the shifts.
 
     Args:
-        x: as in `forward`, like all but `grad` and `wanted`.
+        x: as given to `forward`.
         grad: the gradient of the output, a batch as `x` is, with strides of its own.
-        color: -
-        shift: -
-        index: -
-        fixed: -
-        kept: from `forward`.
-        eps: -
+        color: as given to `forward`.
+        shift: as given to `forward`.
+        index: as given to `forward`.
+        fixed: as given to `forward`.
+        kept: what `forward` kept.
+        eps: as given to `forward`.
         wanted: whether the batch's gradient is, and whether those of the coloring are.
     """
     device, slots = x.get_device(), color.shape[0] if color.dim() == 3 else 1
