@@ -1,8 +1,11 @@
 """Damage to files, by a seed: what a bad disk, a broken transfer and an attacker do to bytes."""
 
 import random
+from typing import Any
 
 _TELLING = (0, 1, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+_NUMBERS = (0, -1, 10**18, 1e308, float("nan"), float("inf"))
+_OTHER = (*_NUMBERS, None, True, "x", "", "a\nb", "\x1b[2J", "\ud800", [], {}, [1], {"a": 1})
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
@@ -49,3 +52,17 @@ def _insert(data: bytearray, chance: random.Random) -> None:
 
 
 _KINDS = (_flip, _flip, _flip, _overwrite, _overwrite, _cut, _remove, _repeat, _insert)
+
+
+def with_other_values(parsed: Any, chance: random.Random) -> Any:
+    """Parsed JSON in which one to three values, at any depth, have become others of any type; changed in place."""
+    for _ in range(chance.randrange(1, 4)):
+        place = parsed
+        while place:
+            key = chance.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            if isinstance(place[key], dict | list) and place[key] and chance.random() < 0.8:
+                place = place[key]
+            else:
+                place[key] = chance.choice(_OTHER)
+                break
+    return parsed

@@ -30,6 +30,12 @@ def require_named(error: Exception, name: object) -> None:
     assert str(name) in str(error), f"{name} is not named: {error}"
 
 
+def require_sentence(error: Exception) -> None:
+    """A refusal must be one line, and not as long as the file."""
+    assert "\n" not in str(error).strip(), repr(str(error))
+    assert len(str(error)) < 2000, f"{len(str(error))} characters"
+
+
 def quick_and_long(quick: int, long: int) -> pytest.MarkDecorator:
     """Parametrises `cases`: a quick part for `make test`, a long one for `make attack` and `make test-slow`."""
     marks = (pytest.mark.slow, pytest.mark.attack)

@@ -1,6 +1,8 @@
 """Small datasets, written in their official formats."""
 
 import gzip
+import io
+import pickle
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +71,14 @@ def python2_pickle(images: Array, labels: NDArray[np.int64], label_key: str) -> 
     array += b"(" + integer(1) + shape + dtype + b"\x89" + string(pixels.tobytes()) + b"tb"
     listed = b"](" + b"".join(integer(int(label)) for label in labels) + b"e"
     return b"\x80\x02}(" + string(b"data") + array + string(label_key.encode()) + listed + b"u."
+
+
+def unpickle_cifar(data: bytes) -> tuple[Array, NDArray[np.int64]]:
+    """Images and labels by Python's own machine, in Python: safe for what `read_cifar_pickle` has accepted."""
+    content = pickle._Unpickler(io.BytesIO(data), encoding="bytes").load()  # type: ignore[attr-defined]
+    content = {key if isinstance(key, str) else key.decode("latin1"): value for key, value in content.items()}
+    found = content.get("fine_labels", content.get("labels"))
+    return content["data"].reshape(-1, 3, 32, 32), np.array(found)
 
 
 def write_stl10(root: Path, split: str, images: Array, labels: NDArray[np.int64] | None) -> Path:

@@ -23,6 +23,7 @@ from tests.data.cases import (
     random_images,
     save,
     smooth,
+    unpickle_cifar,
     write_tiny_imagenet,
 )
 from tests.mutations import mutated
@@ -122,14 +123,7 @@ def test_cifar_pickles(tmp_path: Path, attack: Attack, cases: int, protocol: int
     if protocol == 4:
         original = pickle.dumps({"data": images.reshape(2, -1), "labels": labels.tolist()}, protocol)
 
-    def independent(data: bytes) -> Read:
-        """Python's own machine, in Python: safe for what was found to be of harmless instructions only."""
-        content = pickle._Unpickler(io.BytesIO(data), encoding="bytes").load()  # type: ignore[attr-defined]
-        content = {key if isinstance(key, str) else key.decode("latin1"): value for key, value in content.items()}
-        found = content.get("fine_labels", content.get("labels"))
-        return content["data"].reshape(-1, 3, 32, 32), np.array(found)
-
-    hold_against(attack, cases, original, file, lambda: read_cifar_pickle(file, 10, None), independent)
+    hold_against(attack, cases, original, file, lambda: read_cifar_pickle(file, 10, None), unpickle_cifar)
 
 
 @counts

@@ -142,6 +142,25 @@ def test_many_pixels_are_named_with_how_many_there_may_be(tmp_path: Path) -> Non
         load(tmp_path, resolution=8, channels=1, strict=True)
 
 
+def run_length_bmp(width: int, height: int) -> bytes:
+    """Grey, of which each row is given by its first pixel and by where it ends."""
+    palette = bytes(value for level in range(256) for value in (level, level, level, 0))
+    body = b"\x01\xff\x00\x00" * height + b"\x00\x01"
+    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(body), 2835, 2835, 256, 0)
+    start = 14 + len(info) + len(palette)
+    return b"BM" + struct.pack("<IHHI", start + len(body), 0, 0, start) + info + palette + body
+
+
+def test_a_large_run_length_bmp_is_refused_and_a_small_one_is_read(tmp_path: Path) -> None:
+    (tmp_path / "large.bmp").write_bytes(run_length_bmp(1 << 18, 8))  # 2 KB, and 7 seconds at 8192 x 8192
+    (tmp_path / "small.bmp").write_bytes(run_length_bmp(4, 4))
+    with pytest.raises(ValueError, match="2,097,152 pixels in run-length encoding, and at most 1,048,576 are decoded"):
+        load(tmp_path, resolution=4, channels=1, strict=True)
+    found = load(tmp_path, resolution=4, channels=1)
+    assert found.images.squeeze().tolist() == [[255, 0, 0, 0]] * 4
+    assert found.skipped == ("large.bmp",)
+
+
 def test_what_is_called_an_image_is_handed_to_no_other_program(tmp_path: Path) -> None:
     save(tmp_path / "a.png", random_images(1, 3, 8)[0])
     postscript = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n8 8 scale\n%%EOF\n"

@@ -115,7 +115,10 @@ def test_weights_of_another_network_are_refused(saved, tmp_path, change, message
         load_inception(saved(tmp_path, **change), "cpu")
 
 
-@pytest.mark.parametrize("content", [b"", b"not weights", None], ids=["empty", "text", "code"])
+DAMAGED = [b"\x80\x02R.", b"\x80\x02X\x00", b"\x80\x02}(K\x01u."]  # PyTorch raises IndexError, struct.error, ...
+
+
+@pytest.mark.parametrize("content", [b"", b"not weights", *DAMAGED, None])
 def test_a_file_that_holds_no_weights_is_refused(tmp_path, content):
     file = tmp_path / "file.pth"
     if content is None:

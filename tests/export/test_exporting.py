@@ -8,6 +8,8 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.attack.tally import require_sentence
+from torch import Tensor
 
 from wcgan.export import export_run, facts_to_lines, sampler_to_servable, write_program
 from wcgan.nets import GeneratorConfig, build_generator
@@ -194,14 +196,37 @@ def test_a_folder_without_one_of_its_files_is_refused(plain_run, tmp_path, name)
         load_generator(tmp_path / "out")
 
 
-def test_weights_that_do_not_fit_their_config_are_refused(plain_run, tmp_path):
+@pytest.mark.parametrize("change", [None, Tensor.bool, Tensor.flatten, lambda weight: weight + 1j])
+def test_weights_that_do_not_fit_their_config_are_refused(plain_run, tmp_path, change):
     export_run(plain_run.folder, "safetensors", tmp_path / "out")
     file = tmp_path / "out" / "model.safetensors"
     tensors = load_file(file)
-    tensors.pop("conv.weight")
+    weight = tensors.pop("conv.weight")
+    if change is not None:
+        tensors["conv.weight"] = change(weight)
     save_file(tensors, file)
     with pytest.raises(ValueError, match=r"model\.safetensors does not fit config\.json"):
         load_generator(tmp_path / "out")
+
+
+HOSTILE_CONFIGS = {
+    "no mapping": lambda values: [["noise", 6]],
+    "a field of two lines": lambda values: values | {"a\nb": 1},
+    "a long field": lambda values: values | {"a" * 5000: 1},
+    "a list for a text": lambda values: values | {"kind": ["resnet"]},
+    "a list for an option": lambda values: values | {"options": {"whitening": []}},
+    "names that are none": lambda values: values | {"class_names": [3]},
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_CONFIGS)
+def test_a_config_that_describes_no_generator_is_refused_in_one_sentence(plain_run, tmp_path, kind):
+    export_run(plain_run.folder, "safetensors", tmp_path / "out")
+    file = tmp_path / "out" / "config.json"
+    file.write_text(json.dumps(HOSTILE_CONFIGS[kind](json.loads(file.read_text()))))
+    with pytest.raises(ValueError, match=r"config\.json describes no generator: ") as refusal:
+        load_generator(tmp_path / "out")
+    require_sentence(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,15 @@ import os
 import random
 
 from tests.attack.tally import quick_and_long
-from tests.mutations import mutated
-from tests.report.cases import write_run
+from tests.mutations import mutated, with_other_values
+from tests.report.cases import classifier_config, classifier_records, config, evaluations, published, write_run
 
-from wcgan.report import read_runs, runs_to_rows, write_report
+from wcgan.report import read_runs, runs_to_rows, scores_to_rows, write_report
+from wcgan.report.page import runs_to_page
 
-WEIRD = (None, True, -1, 10**18, 1e308, float("nan"), float("inf"), "x", [], {}, [1], {"a": 1}, "\x1b[2J", "\ud800")
 
-
-def with_weird_values(lines, chance):
-    """Records of which some fields, at any depth, are of other types and sizes."""
-    records = [json.loads(line) for line in lines]
-    for _ in range(chance.randrange(1, 4)):
-        place = chance.choice(records)
-        key = chance.choice(list(place))
-        while isinstance(place[key], dict) and place[key] and chance.random() < 0.7:
-            place = place[key]
-            key = chance.choice(list(place))
-        place[key] = chance.choice(WEIRD)
-    return "\n".join(map(json.dumps, records)).encode()
+def with_other_lines(lines, chance):
+    return "\n".join(map(json.dumps, with_other_values([*map(json.loads, lines)], chance))).encode()
 
 
 @quick_and_long(200, 1_500)
@@ -34,11 +24,45 @@ def test_damaged_runs_give_a_page_or_a_sentence(tmp_path, attack, cases):
     for case in range(cases):
         config.write_bytes(mutated(written, chance) if case % 2 else written)
         metrics.write_bytes(
-            mutated(records, chance) if case % 2 else with_weird_values(records.decode().splitlines(), chance)
+            mutated(records, chance) if case % 2 else with_other_lines(records.decode().splitlines(), chance)
         )
         with attack.case():  # any error is a bug
             runs_to_rows(read_runs([run]))
             assert write_report([run], tmp_path / "report.html").stat().st_size > 1000
+
+
+def fields(value, path=()):
+    """The path to every field of a record, at any depth."""
+    for key, inner in value.items():
+        yield *path, key
+        if isinstance(inner, dict):
+            yield from fields(inner, (*path, key))
+
+
+def with_field(record, path, value):
+    """A copy with one field changed."""
+    key, *rest = path
+    return record | {key: with_field(record[key], rest, value) if rest else value}
+
+
+def test_any_field_of_any_line_may_be_anything(tmp_path):
+    scored = published(20, "paper-10k, 2,000 generated against 10,000, 10 sets of 200", FID=2.0, IS=3.0, KID=1.0)
+    scored["protocol"] |= {"kid_subset_size": 100, "kid_subsets": 10, "neighbours": 3}
+    trained = classifier_records(until=150)
+    for settings, records in ((config(), [evaluations()[0], scored]), (classifier_config(), trained)):
+        run = write_run(tmp_path / settings["preset"].replace("/", " "), settings, records, samples=())
+        for record in records:
+            for path in fields(record):
+                for value in (None, 0, "x", []):
+                    changed = with_field(record, path, value)
+                    lines = [line for line in records if line["kind"] == "train"] + [changed]  # the last evaluation
+                    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+                    runs = read_runs([run])
+                    runs_to_rows(runs)  # any error is a bug
+                    assert all(seconds > 0 for seconds in runs[0].epochs)  # which tables of the paper show
+                    for measured in runs[0].evaluations:
+                        scores_to_rows(measured)  # which model cards show
+                    assert len(runs_to_page(runs)) > 1000, (path, value)
 
 
 def test_hostile_lines_are_counted_as_unreadable(tmp_path):

@@ -52,6 +52,12 @@ def test_other_evaluations_do_not_count(line):
     assert missing_figures(cifar(), INCEPTION, [line])["paper-10k"] == ("is", "fid")
 
 
+@pytest.mark.parametrize("protocol", [{}, {"name": "paper-10k"}, {"name": "paper-10k", "reference": {"of": "x"}}])
+def test_a_figure_without_its_protocol_is_measured_again(protocol):
+    line = evaluation("paper-10k", IS=9.0, FID=13.5) | {"protocol": protocol}
+    assert missing_figures(cifar(), INCEPTION, [line])["paper-10k"] == ("is", "fid")
+
+
 def test_of_trainings_own_evaluations_fid_counts_and_is_of_smaller_sets_does_not():
     own = evaluation("paper-10k, 10 sets of 1,000", sets={"splits": 10, "scored_by_IS": 10_000}, IS=9.0, FID=13.5)
     assert missing_figures(cifar(), INCEPTION, [own])["paper-10k"] == ("is",)

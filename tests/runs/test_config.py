@@ -192,6 +192,7 @@ def test_networks_that_do_not_fit_each_other_are_refused(section, fields, messag
         ("train: 3\n", "train must be a mapping"),
         ("train: {iterations: [}\n", "is not YAML"),
         ("trian: {}\n", r"unknown field trian: did you mean train\?"),
+        (f"{'x' * 1000}: 3\n", r"unknown field x{40}\.\.\.; known are"),
         ("epochs: 3\n", "unknown field epochs; known are data, generator, discriminator, train, preset"),
     ],
 )

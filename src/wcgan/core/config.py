@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from wcgan.core.reading import parse_yaml
-from wcgan.core.terminal import printable, shown
+from wcgan.core.terminal import shortened, shown
 
 AnyConfig = TypeVar("AnyConfig")
 
@@ -41,7 +41,7 @@ def config_from_dict(values: dict[str, Any], kind: type, path: str = "") -> Any:
         if name not in known:
             near = get_close_matches(str(name), known, n=1)
             advice = f": did you mean {path}{near[0]}?" if near else f"; known are {', '.join(path + k for k in known)}"
-            raise ValueError(f"unknown field {printable(f'{path}{name}')}{advice}")
+            raise ValueError(f"unknown field {path}{shortened(str(name))}{advice}")
     for f in dataclasses.fields(kind):
         if f.default is f.default_factory is dataclasses.MISSING and f.name not in values:
             raise ValueError(f"the field {path}{f.name} is missing")

@@ -8,6 +8,8 @@ from typing import Any, BinaryIO
 
 import yaml
 
+from wcgan.core.terminal import shortened, shown
+
 MOST_TEXT = 1 << 20  # bytes of a YAML file; the longest that this package writes has a fifth of it
 MOST_DEPTH = 32  # lists and mappings within each other
 MOST_VALUES = 50_000  # in one YAML file
@@ -183,9 +185,9 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):  # nine lines of them make a value of a billion parts
-            raise ValueError(f"it has an alias, *{event.anchor}; write the value out")
+            raise ValueError(f"it has an alias, *{shortened(str(event.anchor))}; write the value out")
         if event.tag is not None:
-            raise ValueError(f"it has a tag, {event.tag}; write the value without it")
+            raise ValueError(f"it has a tag, {shortened(event.tag)}; write the value without it")
         self._depth += 1
         self._values += 1
         if self._depth > MOST_DEPTH:
@@ -200,7 +202,7 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
-                raise ValueError(f"the key {key.value!r} stands there twice")
+                raise ValueError(f"the key {shown(key.value)} stands there twice")
             seen.add((key.tag, key.value if isinstance(key, yaml.ScalarNode) else None))
         return super().construct_mapping(node, deep)
 

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from wcgan.core.files import cache_folder, write_atomically
@@ -55,9 +56,9 @@ def fingerprint(tensors: dict[str, Tensor]) -> str:
     """A short name for these exact tensors."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        value = tensors[name].detach().cpu().contiguous()
+        value = tensors[name].detach().cpu()
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.numpy().tobytes())
+        digest.update(value.flatten().view(torch.uint8).numpy().data)  # as bytes: NumPy has no bfloat16
     return digest.hexdigest()[:12]
 
 

@@ -64,9 +64,18 @@ def shown(value: object) -> str:
         "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa..."
     """
     try:
-        text = repr(value)
+        return shortened(repr(value))
     except ValueError:  # an integer with thousands of digits
-        text = "a number with thousands of digits"
+        return "a number with thousands of digits"
+
+
+def shortened(text: str) -> str:
+    """Text from outside as one line of at most some 40 characters, for an error message.
+
+    Example:
+        >>> shortened("a" * 100)
+        'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...'
+    """
     return printable(text if len(text) <= 40 else f"{text[:40]}...")
 
 

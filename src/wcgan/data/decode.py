@@ -33,6 +33,8 @@ _FORMATS = (
     "GIF",
 )  # Pillow passes others to programs
 MOST_PIXELS = 1 << 26  # per image: 8192 x 8192. A small file can decode to an image that fills the memory.
+# Pillow decodes run-length encoded BMPs in Python, a pixel at a time, and lets them skip 255 rows at once.
+_RUN_LENGTH, _MOST_RUN_LENGTH = (1, 2), 1 << 20
 _MOST_BYTES = 1 << 29  # per file: as many pixels without compression
 _ROWS = 256  # rows of a 16-bit image to scale at once
 
@@ -81,13 +83,19 @@ def open_image(path: Path) -> Iterator[Image.Image]:
     """Open an image and read its header, but not its pixels.
 
     Raises:
-        ValueError: for anything but a regular file, and for an image of more than `MOST_PIXELS`.
+        ValueError: for anything but a regular file, an image of more than `MOST_PIXELS`, and a run-length encoded
+            one of more than `_MOST_RUN_LENGTH`.
     """
     with open_file(path, _MOST_BYTES) as file, Image.open(file, formats=_FORMATS) as image:
-        width, height = image.size
-        if width * height > MOST_PIXELS:
+        pixels = image.width * image.height
+        if pixels > MOST_PIXELS:
             most = MOST_PIXELS // 10**6
-            raise ValueError(f"it has {width * height / 1e6:,.0f} megapixels, and at most {most} are decoded")
+            raise ValueError(f"it has {pixels / 1e6:,.0f} megapixels, and at most {most} are decoded")
+        if pixels > _MOST_RUN_LENGTH and image.format == "BMP" and image.info.get("compression") in _RUN_LENGTH:
+            raise ValueError(
+                f"it has {pixels:,} pixels in run-length encoding, and at most {_MOST_RUN_LENGTH:,} are decoded; "
+                "save it as PNG"
+            )
         yield image
 
 

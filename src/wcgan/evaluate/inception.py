@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import os
-import pickle
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from wcgan.core.device import find_device
 from wcgan.core.tensor_files import bytes_to_tensors, fingerprint
+from wcgan.core.terminal import shortened
 from wcgan.evaluate.protocol import check_pixels, shape_to_words
 
 VARIABLE = "WCGAN_INCEPTION_WEIGHTS"
@@ -123,7 +123,9 @@ def _read(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             return bytes_to_tensors(file.read_bytes())
         state = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError):
+    except (OSError, MemoryError):
+        raise
+    except Exception:  # a damaged file can make PyTorch's reader raise anything
         state = None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{file} is not a file of weights, or holds more than weights: {_WAYS_OUT}")
@@ -149,11 +151,11 @@ def _check(state: dict[str, Tensor], wanted: dict[str, Tensor], where: str) -> N
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             raise ValueError(
                 f"{where} holds weights of another network than the Inception of 2015-12-05: "
-                f"it {what} {keys[0]}{more}; {_WAYS_OUT}"
+                f"it {what} {shortened(keys[0])}{more}; {_WAYS_OUT}"
             )
     broken = next((key for key, value in state.items() if not bool(value.isfinite().all())), None)
     if broken is not None:
-        raise ValueError(f"{where} holds NaN or infinite weights in {broken}; {_WAYS_OUT}")
+        raise ValueError(f"{where} holds NaN or infinite weights in {shortened(broken)}; {_WAYS_OUT}")
 
 
 def _fused(network: nn.Module) -> nn.Module:

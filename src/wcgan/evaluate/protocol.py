@@ -152,7 +152,7 @@ def facts_to_name(score: str, facts: Mapping[str, Any]) -> str:
         if score.lower().partition("(")[0] == "is":
             return protocol.name + _changed_sets(protocol, facts["splits"], facts["scored_by_IS"])
         return protocol.name + _changed_counts(protocol, facts["reference"]["images"], facts["generated"])
-    except (KeyError, TypeError, ZeroDivisionError):  # a record without its counts
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):  # a record without its counts
         return name
 
 

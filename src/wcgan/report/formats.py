@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from wcgan.core.terminal import Row, rows_to_markdown
 from wcgan.paper.tables import MEASURES
-from wcgan.report.numbers import DASH, counted, duration, is_number
+from wcgan.report.numbers import DASH, counted, duration, is_number, number
 from wcgan.report.paper_comparison import Entry, Results, TableRow
 from wcgan.report.read import Record, RunRecord, protocol_key
 from wcgan.report.scores import (
@@ -18,8 +18,10 @@ from wcgan.report.scores import (
     evaluation_to_text,
     evaluations_to_protocols,
     last_evaluations,
+    plain,
     protocol_to_sentence,
     runs_to_scores,
+    set_size,
 )
 from wcgan.report.seed_groups import measure
 
@@ -231,12 +233,12 @@ def scores_to_rows(scores: Record) -> tuple[Row, list[Row], list[str]]:
     protocol = scores["protocol"]
     names = [name for name, value in scores.items() if is_number(value) and name != "seconds"]
     rows: list[Row] = [
-        (name, evaluation_to_text(scores, name), _images(name, protocol), str(protocol["seed"])) for name in names
+        (name, evaluation_to_text(scores, name), _images(name, protocol), plain(protocol.get("seed"))) for name in names
     ]
     facts = {key: value for key, value in protocol.items() if key not in ("name", "std", "seed", "scored")}
-    versions = ", ".join(f"{name} {version}" for name, version in scores.get("versions", {}).items())
-    cost = ", ".join(filter(None, [duration(scores.get("seconds")), scores.get("device"), versions]))
-    return SCORE_HEADS, rows, [f"protocol: {protocol['name']}", protocol_to_sentence(facts, []), cost]
+    about = [plain(scores[key]) for key in ("device", "versions") if scores.get(key)]
+    cost = ", ".join([duration(scores.get("seconds")), *about])
+    return SCORE_HEADS, rows, [f"protocol: {plain(protocol.get('name'))}", protocol_to_sentence(facts, []), cost]
 
 
 def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[Row, list[Row], list[str]]:
@@ -271,8 +273,10 @@ def runs_to_error(runs: Sequence[RunRecord]) -> str:
 
 def _images(name: str, protocol: Record) -> str:
     """How many images a score is computed from."""
+    sets, scored, generated = (protocol.get(key) for key in ("splits", "scored_by_IS", "generated"))
     if name.startswith("IS"):
-        return f"{protocol['splits']} x {protocol['scored_by_IS'] // protocol['splits']:,}"
+        return f"{number(sets)} x {number(set_size(sets, scored))}"
     if name.startswith("accuracy"):
-        return f"{max(protocol.get('generated', 0), protocol.get('scored_by_IS', 0)):,}"
-    return f"{protocol['generated']:,} against {protocol['reference']['images']:,}"
+        return number(max(filter(is_number, (generated, scored)), default=None))
+    reference = protocol.get("reference")
+    return f"{number(generated)} against {number(reference.get('images') if isinstance(reference, dict) else None)}"

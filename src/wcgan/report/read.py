@@ -11,6 +11,7 @@ from typing import Any
 from wcgan.core.reading import open_inside, parse_json, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
 from wcgan.norm import VARIANTS
+from wcgan.report.numbers import is_number
 from wcgan.runs.checkpoint import MOST_FACTS
 from wcgan.runs.folder import read_metrics
 from wcgan.runs.sampler import GRID_ROWS
@@ -128,7 +129,9 @@ class RunRecord:
             for before, record in pairwise(self.training)
             if not any(before["iteration"] <= at < record["iteration"] for at in evaluated)
         ]
-        return [source.counts["train"] / batch / rate for rate in rates if source and batch and rate]
+        if source is None or not is_number(batch) or batch <= 0:
+            return []
+        return [source.counts["train"] / batch / rate for rate in rates if is_number(rate) and rate > 0]
 
     @property
     def machines(self) -> list[str]:

@@ -169,7 +169,8 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
         parts.append(f"{generated}.")
     if "splits" in rest:
         sets, scored = rest.pop("splits"), rest.pop("scored_by_IS", None)
-        each = f"{number(sets)} sets of {number(scored // sets)} images" if scored else f"{number(sets)} parts of them"
+        size = set_size(sets, scored)
+        each = f"{number(sets)} sets of {number(size)} images" if size else f"{number(sets)} parts of them"
         name = "IS(classifier)" if list(known) == ["classifier"] else "IS"
         parts.append(f"{name} is the mean \u00b1 standard deviation over {each}.")
     if "kid_subset_size" in rest:
@@ -183,6 +184,11 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
     if seeds:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}.")
     return " ".join(parts)
+
+
+def set_size(sets: Any, scored: Any) -> float | None:
+    """Images in each of the sets that IS is taken of; None for a record without their counts."""
+    return scored // sets if is_number(sets) and is_number(scored) and sets else None
 
 
 def _reference_to_sentence(reference: Record) -> str:

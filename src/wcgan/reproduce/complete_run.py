@@ -16,6 +16,7 @@ from wcgan.evaluate.command import EvaluationConfig, evaluate
 from wcgan.evaluate.image_sets import load_real_images
 from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.protocol import PROTOCOLS, Protocol, facts_to_name, find_protocol
+from wcgan.report.numbers import is_number
 from wcgan.reproduce.plan import PlannedRun, Reproduction, start_run
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import ClassifyConfig, Config
@@ -110,7 +111,7 @@ def _is_measured(planned: PlannedRun, scorer: Scorer, measured: Sequence[Record]
     ]
     images = planned.config.train.evaluate_images
     return any(
-        name in line and _fits(line["protocol"], metric, PROTOCOLS[protocol], images)
+        name in line and _fits(line.get("protocol", {}), metric, PROTOCOLS[protocol], images)
         for line in measured
         for name in names
     )
@@ -121,7 +122,11 @@ def _fits(facts: Record, metric: str, protocol: Protocol, images: int) -> bool:
 
     A data set with fewer real images than the protocol asks for is used whole, against `images` generated images.
     """
-    if facts["reference"]["of"] < (protocol.reference or 0):
+    reference = facts.get("reference")
+    there = reference.get("of") if isinstance(reference, dict) else None
+    if not is_number(there):  # a damaged record: the figure is measured again
+        return False
+    if there < (protocol.reference or 0):
         return images == facts.get("scored_by_IS" if metric == "is" else "generated")
     return facts_to_name(metric, facts) == protocol.name
 
@@ -130,7 +135,7 @@ def _figures_to_words(lines: Sequence[Record]) -> str:
     found: dict[str, float] = {}
     for line in lines:
         if line["kind"] == "evaluation":
-            found |= {name: value for name, value in line.items() if name.startswith(_SHOWN)}
+            found |= {name: value for name, value in line.items() if name.startswith(_SHOWN) and is_number(value)}
     return ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), reverse=True))
 
 

@@ -242,14 +242,26 @@ def tensors_to_network(found: Checkpoint, name: str, network: nn.Module) -> None
             f"wcgan.train.load_own_generator, or go on with wcgan.fit"
         )
     try:
-        for key, own in network.state_dict().items():
-            if key in tensors and tensors[key].is_floating_point() != own.is_floating_point():
-                raise ValueError(f"{key} is {tensors[key].dtype}")
-        network.load_state_dict(tensors)
-    except (RuntimeError, ValueError, TypeError) as error:
+        fill_network(network, tensors)
+    except ValueError as error:
         raise CheckpointError(
             f"{found.path} does not fit the run's config.yaml: put back the settings that it was trained with"
         ) from error
+
+
+def fill_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copies tensors into a network.
+
+    Raises:
+        ValueError: if there are too many or too few, or one has another shape or kind of number.
+    """
+    for key, own in network.state_dict().items():
+        if key in tensors and tensors[key].is_floating_point() != own.is_floating_point():
+            raise ValueError(f"{key} is {tensors[key].dtype}")
+    try:
+        network.load_state_dict(tensors)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def section(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

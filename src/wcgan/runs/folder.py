@@ -19,11 +19,13 @@ import wcgan
 from wcgan.core.config import AnyConfig, config_to_dict, config_to_yaml
 from wcgan.core.files import owned, remove_leftovers, require_new, write_atomically
 from wcgan.core.reading import parse_json, read_bytes
+from wcgan.core.terminal import shortened
 from wcgan.runs.config import Config, read_config
 
 _log = logging.getLogger(__name__)
 LOCK = "run.lock"
 MOST_METRICS = 1 << 30  # bytes of metrics.jsonl
+MOST_DIFFERENCES = 10  # in a message
 MOST_ITERATIONS = 1 << 53  # from here on, floats have gaps
 Line = dict[str, Any]
 """A line of `metrics.jsonl`: its kind, its iteration, and what was measured."""
@@ -239,7 +241,18 @@ def config_differences(own: dict[str, Any], other: dict[str, Any], path: str = "
 
 
 def differences_to_text(differences: dict[str, tuple[Any, Any]]) -> str:
-    return "; ".join(f"{name} is {mine}, not {theirs}" for name, (mine, theirs) in differences.items())
+    """One line, whatever the values are: a checkpoint's config may be anybody's.
+
+    Example:
+        >>> differences_to_text({"train.seed": (0, "1\\n2")})
+        'train.seed is 0, not 1\\\\n2'
+    """
+    parts = [
+        f"{name} is {shortened(str(mine))}, not {shortened(str(theirs))}"
+        for name, (mine, theirs) in differences.items()
+    ]
+    more = len(parts) - MOST_DIFFERENCES
+    return "; ".join([*parts[:MOST_DIFFERENCES], *([f"{more} more"] if more > 0 else [])])
 
 
 # Provenance

@@ -8,13 +8,12 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
 import wcgan
-from wcgan.core.reading import parse_json, read_bytes, read_text
+from wcgan.core.config import config_from_dict
+from wcgan.core.reading import open_file, parse_json, read_bytes, read_text
+from wcgan.core.tensor_files import bytes_to_tensors
 from wcgan.nets import Generator, GeneratorConfig, build_generator
-from wcgan.runs.checkpoint import MOST_FACTS
+from wcgan.runs.checkpoint import MOST_FACTS, fill_network
 from wcgan.runs.folder import Run
 
 DEFAULT = "cifar10-cWC"
@@ -184,16 +183,17 @@ def read_exported(folder: Path) -> tuple[Generator, tuple[str, ...]]:
             advice = f"; {files} is for other software (export with --format safetensors or hub)" if files else ""
             raise ValueError(f"{folder} has no generator to load: there is no {name}{advice}")
     try:
-        values: dict[str, Any] = dict(parse_json(read_bytes(folder / CONFIG, MOST_FACTS)))
-        names = values.pop("class_names", [])
-        config = GeneratorConfig(**values)
+        values: Any = parse_json(read_bytes(folder / CONFIG, MOST_FACTS))
+        names = values.pop("class_names", []) if isinstance(values, dict) else []
+        config = config_from_dict(values, GeneratorConfig)
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
             raise ValueError("class_names must be a list of names")
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise ValueError(f"{folder / CONFIG} describes no generator: {error}") from None
     network = build_generator(config)
     try:
-        network.load_state_dict(load_file(folder / WEIGHTS))
-    except (RuntimeError, SafetensorError):
+        with open_file(folder / WEIGHTS) as file:
+            fill_network(network, bytes_to_tensors(file.read()))
+    except ValueError:
         raise ValueError(f"{folder}: {WEIGHTS} does not fit {CONFIG}") from None
     return network.requires_grad_(False).eval(), tuple(names)

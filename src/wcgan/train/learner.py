@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from wcgan.core.processes import Rank
+from wcgan.core.terminal import shortened
 from wcgan.norm import WhiteningLayer
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, section, tensors_to_network
 
@@ -119,7 +120,9 @@ def _optimizer_state(found: Checkpoint, name: str, optimizer: Optimizer) -> dict
         index, _, entry = key.partition(".")
         number = by_number.get(index)
         if number is None or not value.is_floating_point() or value.shape != _shape_of(entry, parameters[number]):
-            raise CheckpointError(f"{found.path} does not fit the run's config.yaml: {name} has no place for {key}")
+            raise CheckpointError(
+                f"{found.path} does not fit the run's config.yaml: {name} has no place for {shortened(key)}"
+            )
         # The number of steps stays where the optimiser wants it, on either device.
         fitted = value if entry == "step" else laid_out_like(parameters[number], value)
         state.setdefault(number, {})[entry] = fitted
