@@ -85,7 +85,7 @@ def whiten_color_eagerly(
     if torch.compiler.is_compiling():
         color, shift = add_shared(color, shift, shared)
         return _whiten_color_compiled(x, color, shift, index, poison, eps, relu)
-    if not is_eager((x, color, shift, index)):
+    if not is_eager((x, color, shift, index, *(shared or ()))):
         return None
     if kernels_for(x) is not None:
         fused = cholesky_for(color, RETRY_SHRINKAGE) is not None

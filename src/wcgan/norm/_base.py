@@ -197,7 +197,8 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
     ) -> Tensor:
         """`_normalize` with the running statistics."""
         whitening = None
-        if self.whitening != "none" and is_eager((x, color, shift, index, self.running_mean)) and x.numel():
+        given = (x, color, shift, index, *(shared or ()), self.running_mean)
+        if self.whitening != "none" and is_eager(given) and x.numel():
             running_mean = self.running_mean
             second = getattr(self, self._second)
             if is_shared(color) and second.dtype == compute_dtype(x) and self._is_batch_norm(color, shift):
