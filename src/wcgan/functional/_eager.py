@@ -1,4 +1,4 @@
-"""Cholesky whitening and coloring in eager code: one autograd function with few calls, for the layers.
+"""Cholesky whitening and coloring for the layers: in eager code one autograd function with few calls.
 
 The time of a small batch is that of the calls, not of the arithmetic. On a GPU the calls are those of `kernels.layer`,
 also in evaluation; on a CPU, evaluation is in `affine`. The results are those of `normalize.whiten_color` up to
@@ -28,13 +28,13 @@ from wcgan.functional._passes import as_positions, compute_dtype, features_of, i
 from wcgan.functional.affine import LARGEST_ON_CPU, affine, compose, derive_again, like
 from wcgan.functional.normalize import whiten_color
 
+Shared = tuple[Tensor, Tensor]
+"""A matrix and a shift that are added to those of all slots."""
+
 
 def as_slots(color: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """A coloring that all samples share, as one slot."""
     return (color, shift) if shift.dim() == 2 else (color.unsqueeze(0), shift.unsqueeze(0))
-
-
-Shared = tuple[Tensor, Tensor]
 
 
 class Result(NamedTuple):
@@ -73,7 +73,7 @@ def whiten_color_eagerly(
         shift: `(K, d)`, or `(d,)`.
         index: as in `whiten_color`.
         poison: a scalar that is added to the output: 0 or NaN.
-        shared: a matrix `(d, d)` and a shift `(d,)` that are added to those of all slots, or None.
+        shared: `(d, d)` and `(d,)`, or None.
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
     """

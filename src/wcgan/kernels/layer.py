@@ -1,8 +1,9 @@
-"""A layer's forward and backward pass in eager code, each as one `Sequence` of kernels and found by the batch's shape.
+"""A layer's forward and backward pass, each as one `Sequence` of kernels that is found by the batch's shape.
 
 In eager code the host's calls take longer than the kernels of most batches. A pass here allocates its result and its
 workspaces, and is launched with their addresses. Arrays that the backward pass needs are in the workspace `kept`, all
-others in `scratch`. What the kernels compute, and in which precision, is explained in `batch`.
+others in `scratch`. Compiled code runs the same passes as operators. What the kernels compute, and in which precision,
+is explained in `batch`.
 """
 
 import math
@@ -215,11 +216,11 @@ def _backward(
     if not of_batch:
         return s
     mapping = ("mapping", slots, d, (d * d, 1, d), dtype)  # transposed
-    maps, ends, indices = (slots, slots, slots), (False, False, False), "index" if indexed else None
+    indices = "index" if indexed else None
     if fixed:
         matrix, _, _ = _fold(s, *mapping)
         term = ("z", matrix, None, None)
-        flags = (*ends, False, False, False, indexed)
+        flags, maps = (*[False] * 6, indexed), (slots, slots, slots)
         last = map_launcher((n, d, length), out, z, z, maps, 1, 1, flags, dtype.itemsize, precision)
         s.add(last, "grad_x", None, *term, *term, indices)
         return s
