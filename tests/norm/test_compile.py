@@ -70,7 +70,6 @@ def test_inductor_gives_the_same_numbers(name):
     compare(eager, compiled, layer, 7, **EXACT)
 
 
-@pytest.mark.skipif(not hasattr(torch.compiler, "_is_exporting_flag"), reason="PyTorch 2.6 takes it for an export")
 @pytest.mark.parametrize("name", ["cWC", "cWC_sa"])
 def test_a_compiled_layer_has_a_matrix_for_each_class_not_for_each_sample(name):
     layer, shapes = make_layer(name), []

@@ -30,8 +30,7 @@ from wcgan.norm.unconditional import (
 
 def is_exporting() -> bool:
     """Whether torch.export records this call. PyTorch's own function was also True under torch.compile up to 2.11."""
-    flag: bool | None = getattr(torch.compiler, "_is_exporting_flag", None)
-    return torch.compiler.is_compiling() if flag is None else flag  # PyTorch 2.6 cannot tell the two apart
+    return torch.compiler._is_exporting_flag
 
 
 class ConditionalWhiteningColoring(WhiteningLayer):
