@@ -17,6 +17,7 @@ import math
 import os
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", type=parse_parts, default=PARTS, metavar="PART,...", help=", ".join(PARTS))
     parser.add_argument("--seconds", type=float, default=math.inf, help="start no measurement after this time")
     parser.add_argument("--iterations", type=int, default=2000, help="length of each run")
+    parser.add_argument("--turn", type=float, metavar="SECONDS", help="length of a turn in the part long (60)")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the named datasets, for the runs")
     parser.add_argument("--inception-weights", type=Path, metavar="FILE", help="Inception weights, for FID")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write, or to extend")
@@ -88,9 +90,10 @@ def describe(device: str) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> None:
     chosen = parse_arguments(arguments)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for the deterministic iteration, before CUDA starts
-    bench = Bench(
-        chosen.device, QUICK if chosen.quick else Sizes(), chosen.out, chosen.seconds, find_commit() or "unknown"
-    )
+    sizes = QUICK if chosen.quick else Sizes()
+    if chosen.turn is not None:
+        sizes = replace(sizes, long_seconds=chosen.turn)
+    bench = Bench(chosen.device, sizes, chosen.out, chosen.seconds, find_commit() or "unknown")
     bench.report |= {**chosen.report, **describe(chosen.device), "commit": bench.commit}
     measure: dict[str, Callable[[], None]] = {
         "factorisation": partial(measure_factorisation, bench),
