@@ -177,6 +177,7 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
     """
     parts = max([mean.shape[0] for _, _, mean in terms if mean is not None], default=1)
     folded = [(x, *_fold(matrix, mean, out.dtype)) for x, matrix, mean in terms]
+    index = None if index is None else index.contiguous()
     _map(out, offset.contiguous(), folded, index, parts, relu)
 
 
