@@ -152,8 +152,7 @@ def _are_few(x: Tensor, color: Tensor) -> bool:
 
 def _share_device(x: Tensor, *others: Tensor | None) -> bool:
     """Whether all are where the batch is. Kernels only get addresses, and elsewhere those are of something else."""
-    device = x.get_device()
-    return all(t is None or t.get_device() == device for t in others)
+    return {t.get_device() for t in others if t is not None} == {x.get_device()}
 
 
 def _plain(matrix: Tensor) -> Tensor:
