@@ -217,6 +217,16 @@ def test_layers_compute_what_they_do_by_plain_operators(variant, groups, request
         torch.testing.assert_close(value, wanted, rtol=2e-4, atol=2e-4)
 
 
+def test_several_cotangents_at_once_may_have_any_layout(kernels_everywhere):
+    x = make_batch((4, 6, 9)).unflatten(2, (3, 3)).requires_grad_()
+    out = wcgan.WhiteningColoring2d(6)(x)
+    assert out.grad_fn.name() == "_ByKernelsBackward"
+    cotangents = torch.randn(*out.shape, 2).movedim(-1, 0)
+    at_once = torch.autograd.grad(out, x, cotangents, is_grads_batched=True, retain_graph=True)[0]
+    one_by_one = [torch.autograd.grad(out, x, each, retain_graph=True)[0] for each in cotangents]
+    torch.testing.assert_close(at_once, torch.stack(one_by_one), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("variant", ["WC", "cWC", "cWC_sa"])
 def test_a_compiled_layer_is_one_operator_each_way(variant, kernels_everywhere, monkeypatch):
     monkeypatch.setattr(_eager, "_is_compiled_by_kernels", constant(lambda *_: True))

@@ -233,8 +233,9 @@ class _ByKernels(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, color, shift, shared_color, shared_shift, index, out, kept, *fixed = ctx.saved_tensors
         with without_autocast(grad.device):
-            grad = like(grad, x)
-            if torch.is_grad_enabled() or kernels_for(x, grad) is None or not is_eager((grad,)):
+            plain_only = torch.is_grad_enabled() or not is_eager((grad,))  # of several cotangents, no layout is known
+            grad = grad if plain_only else like(grad, x)
+            if plain_only or kernels_for(x, grad) is None:
 
                 def plain() -> Tensor:
                     shared = None if shared_color is None else (shared_color, shared_shift)
