@@ -199,6 +199,16 @@ def test_a_batch_that_is_still_to_be_negated(training):
     torch.testing.assert_close(copy.deepcopy(layer)(negated), layer(x))
 
 
+def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_small():
+    layer, x = wcgan.WhiteningColoring1d(32, device="cuda"), 100 * torch.randn(512, 32, device="cuda").half()
+    out = layer(x.requires_grad_())
+    cotangent = 1e-4 * (torch.randn_like(out) + out.detach())
+    (found,) = torch.autograd.grad(out, x, cotangent)
+    wide = x.detach().double().requires_grad_()
+    (expected,) = torch.autograd.grad(layer.double()(wide), wide, cotangent.double())
+    assert (found.double() - expected).norm() <= 2e-2 * expected.norm()
+
+
 @pytest.mark.parametrize("name", ["WC", "cWC"])
 def test_a_batch_of_more_elements_than_32_bits_count(name):
     copies, side = 2**11 + 1, 64

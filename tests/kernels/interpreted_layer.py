@@ -102,6 +102,20 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     assert torch.equal(only[1], found[1])
 
 
+@pytest.mark.parametrize("kind", ["shared", "class"])
+def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_small(kind):
+    x = (100 * make_batch((6, 9, 50), mean=0.0)).half()
+    color, shift, index = colorings(kind, 6, 9)
+    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _eager._by_library)
+    grad = (1e-4 * (torch.randn(out.shape) + out)).half()  # that map is of about 1e-8
+    grad_x, *_ = layer_kernels.backward(x, grad, color, shift, index, False, None, kept, EPS, (True, True))
+    given = x.double().requires_grad_()
+    expected = oracle(given, color.double(), shift.double(), index, None)
+    (wanted,) = torch.autograd.grad(expected, [given], grad.double())
+    error = (grad_x.double() - wanted).norm() / wanted.norm()
+    assert error <= 2e-2, f"off by {error:.2g}"
+
+
 @pytest.mark.parametrize("shape", [(7, 4), (7, 4, 1), (5, 4, 3), (3, 4, 2, 1), (2, 4, 2, 3, 2), (1, 4, 7)], ids=str)
 def test_batches_of_every_rank(shape):
     x, (color, shift, _) = torch.randn(shape), colorings("shared", 1, 4)

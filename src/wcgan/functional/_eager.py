@@ -146,8 +146,10 @@ def add_shared(color: Tensor, shift: Tensor, shared: Shared | None) -> tuple[Ten
 
 
 def _are_few(x: Tensor, color: Tensor) -> bool:
-    """Whether there are few enough colorings to multiply each by the whitening matrix, as in `whiten_color`."""
-    return color.dim() == 2 or (color.numel() <= 2 * x.numel() and color.shape[0] <= MOST_SLOTS)
+    """Whether there are few enough colorings to multiply each by W, as in `whiten_color`, and for 32-bit offsets."""
+    if color.dim() == 2:
+        return True
+    return color.numel() <= 2 * x.numel() and color.shape[0] <= MOST_SLOTS and color.numel() < 2**30
 
 
 def _share_device(x: Tensor, *others: Tensor | None) -> bool:
