@@ -239,9 +239,7 @@ def _pixels(images: Tensor) -> Tensor:
     return to_uint8(images)
 
 
-def load_generator(
-    source: str | Path, checkpoint: str = "last", device: str = "auto", average: bool = True
-) -> Sampler:
+def load_generator(source: str | Path, checkpoint: str = "last", device: str = "auto", average: bool = True) -> Sampler:
     """Loads a generator, ready to sample; see `wcgan.load`.
 
     Args:
