@@ -1,4 +1,4 @@
-"""What each part of the recipe gives: the preset with one change at a time, as a table.
+"""What each part of the recipe gives: a plain start with one change at a time, as a table.
 
     python benchmarks/recipe.py [--preset cifar10/best] [--iterations 10000] [--rows NAME ...] [--out runs/recipe]
                                 [--data FOLDER] [--set section.field=value ...]
@@ -19,22 +19,25 @@ from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.train.start import start
 
+# What each row changes: the recipe without the two parts that helped most.
+START = ("generator.widths=[128, 128, 128]", "train.consistency=0")
 # Row -> the settings that it changes.
 ROWS: dict[str, tuple[str, ...]] = {
-    "recipe": (),
+    "start": (),
     "cBN": ("generator.normalization=cBN",),
     "cWC_sa": ("generator.normalization=cWC_sa", "generator.options={normalize_assignment: true, class_bias: false}"),
-    "no augmentation": ("train.augment=[]",),
-    "color too": ("train.augment=[color, translation, cutout]",),
+    "generator of 256": ("generator.widths=[256, 256, 256]",),
+    "consistency": ("train.consistency=10",),
+    "augmentation": ("train.augment=[translation, cutout]",),
+    "augmentation, color too": ("train.augment=[color, translation, cutout]",),
     "no flips": ("data.flip=false",),
     "no average": ("train.ema_half_life=0",),
     "averaged statistics": ("train.ema_statistics=averaged",),
-    "2 updates of D": ("train.critic_steps=2",),
-    "5 updates of D on 64": ("train.critic_steps=5", "train.batch=64"),
+    "slow decay": ("train.schedule_end=50000",),
+    "rate twice as high": ("train.learning_rate=4e-4",),
     "D twice as fast": ("train.learning_rate_discriminator=4e-4",),
+    "2 updates of D on 128": ("train.critic_steps=2", "train.batch=128"),
     "beta2 0.999": ("train.beta2=0.999",),
-    "consistency": ("train.consistency=10",),
-    "generator of 128": ("generator.widths=[128, 128, 128]",),
     "two blocks a width": ("generator.depth=2",),
     "attention": ("generator.attention=16", "discriminator.attention=16"),
     "orthogonal coloring": ("generator.options={init: orthogonal}",),
@@ -46,8 +49,8 @@ HEADS = ("row", "change", "FID", "best FID", "iteration", "iterations/s", "minut
 
 
 def row_to_config(row: str, preset: str, iterations: int, folder: Path | None, settings: Sequence[str]) -> Config:
-    """The preset, with so many iterations and the change of a row."""
-    config = configure(preset, settings=[f"train.iterations={iterations}", *settings, *ROWS[row]])
+    """The preset as it starts, with so many iterations and the change of a row."""
+    config = configure(preset, settings=[f"train.iterations={iterations}", *START, *settings, *ROWS[row]])
     return replace(config, data=replace(config.data, folder=None if folder is None else str(folder)))
 
 

@@ -125,6 +125,7 @@ def test_eager_code_takes_the_way_of_few_calls(name, training):
 def test_a_batch_and_a_coloring_anywhere_in_memory_give_the_same(name, training):
     """Not aligned, a gradient of another layout, a weight that is a transposed view."""
     layer, x, labels = layer_and_inputs(name, "cuda", samples=16, side=8)
+    layer(x, *labels)
     layer.train(training)
     x = x.detach().contiguous()
     expected = step(copy.deepcopy(layer), x.clone().requires_grad_(), labels)

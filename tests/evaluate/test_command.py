@@ -83,6 +83,17 @@ def test_a_run_and_each_of_its_checkpoints_can_be_scored(run):
     assert path_to_checkpoint(run, "best")[1].facts["iteration"] in (2, 3)
 
 
+def test_the_generator_itself_can_be_scored_in_place_of_its_average(run, tmp_path):
+    options = {**CLASSIFIER, "images": 30, "metrics": ("fid",)}
+    averaged, itself = (scores_of(run, **options, average=average).scores for average in (True, False))
+    assert averaged[FID] != itself[FID]
+    assert itself["protocol"] == averaged["protocol"] | {"generator": "not averaged"}
+    start(configure("digits/cWC", settings=[*TINY, "train.ema=0"]), tmp_path / "plain")
+    assert scores_of(tmp_path / "plain", **options).scores[FID] == itself[FID]  # an average changes no training
+    with pytest.raises(ValueError, match="plain has no moving average of its generator: leave out --no-average"):
+        scores_of(tmp_path / "plain", **options, average=False)
+
+
 def test_a_generator_of_the_package_is_scored_by_its_name_and_nothing_is_written_into_the_package():
     folder = shipped("digits-cWC_sa")
     found, by_path = (scores_of(target, **CLASSIFIER, images=30) for target in ("digits-cWC_sa", folder))

@@ -55,6 +55,9 @@ def evaluate(
     kid_subset_size: Annotated[int, typer.Option(help="Number of images in a subset for KID.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed for labels, noise and KID's subsets.")] = 0,
     checkpoint: CheckpointName = "last",
+    no_average: Annotated[
+        bool, typer.Option("--no-average", help="Score the generator itself, not its moving average.")
+    ] = False,
     resolution: Annotated[int | None, typer.Option(help="Resize the images of both folders to this side.")] = None,
     channels: Annotated[
         int | None, typer.Option(help="Convert the images of both folders: 1 for grey, 3 for colour.")
@@ -82,6 +85,7 @@ def evaluate(
         kid_subset_size=kid_subset_size,
         seed=seed,
         checkpoint=checkpoint,
+        average=not no_average,
         resolution=resolution,
         channels=channels,
         strict=strict,

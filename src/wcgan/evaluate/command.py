@@ -26,7 +26,7 @@ from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.precision_recall import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Features, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
-from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint
+from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint, section
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import shipped, shipped_generators
@@ -59,6 +59,8 @@ class EvaluationConfig:
     """Seed for labels, noise and KID's subsets."""
     checkpoint: str = "last"
     """The checkpoint of a run: last, best or an iteration."""
+    average: bool = True
+    """Whether a run with a moving average of its generator is scored by that, or by the generator itself."""
     resolution: int | None = None
     """For a folder: the side to which its images and the real images are resized."""
     channels: int | None = None
@@ -131,6 +133,8 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
             "--resolution and --channels are for folders of images: real images are brought to the generator's"
         )
     run, found = path_to_checkpoint(path, config.checkpoint)
+    if not config.average and not section(found.tensors, "average"):
+        raise ValueError(f"{run.folder} has no moving average of its generator: leave out --no-average")
     own, device = run.config(), str(find_device(config.device))
     check_config(found, own, "data", "generator")
     real = replace(own.data, strict=config.strict or own.data.strict)
@@ -153,7 +157,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
     ):
         config = replace(config, images=own.train.evaluate_images)  # as during training
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), None)
-    sampler = load_generator(run.folder, found.path.stem, device)
+    sampler = load_generator(run.folder, found.path.stem, device, config.average)
     scores = evaluate_generator(
         sampler_to_sample(sampler),
         reference,
@@ -162,6 +166,8 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
         classes=own.generator.classes if own.generator.conditional else None,
         **_options(config, metrics, rank, progress),
     )
+    if not config.average:
+        scores["protocol"]["generator"] = "not averaged"
     return Evaluation(scores, int(found.facts["iteration"]), run, notes, rank.first)
 
 

@@ -239,8 +239,15 @@ def _pixels(images: Tensor) -> Tensor:
     return to_uint8(images)
 
 
-def load_generator(source: str | Path, checkpoint: str = "last", device: str = "auto") -> Sampler:
-    """Loads a generator, ready to sample; see `wcgan.load`."""
+def load_generator(source: str | Path, checkpoint: str = "last", device: str = "auto", average: bool = True) -> Sampler:
+    """Loads a generator, ready to sample; see `wcgan.load`.
+
+    Args:
+        source: a run, a checkpoint, an exported generator, or the name of a shipped one.
+        checkpoint: of a run: last, best or an iteration.
+        device: auto, cpu, cuda or cuda:N.
+        average: whether a run that has a moving average of the generator draws from that, or from the generator.
+    """
     path = find_source(source)
     if path.is_file() and is_exported(path.parent):
         path = path.parent
@@ -261,6 +268,7 @@ def load_generator(source: str | Path, checkpoint: str = "last", device: str = "
     config, found = run.config(), find_checkpoint(run, checkpoint)
     check_config(found, config, "generator")
     network = build_generator(config.generator)
-    tensors_to_network(found, "average" if section(found.tensors, "average") else "generator", network)
+    averaged = average and bool(section(found.tensors, "average"))
+    tensors_to_network(found, "average" if averaged else "generator", network)
     network.requires_grad_(False).eval().to(find_device(device))
     return Sampler(network, found.facts.get("classes", ()), found.facts.get("iteration"))
