@@ -98,6 +98,7 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
         return Whitening(matrix, retry, _empty(covariance), _empty(covariance))
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    blocks = None  # the kernel for blocks of matrices that are larger than it supports
     if covariance.device.type == "cpu" and not following:
         lower, failed = torch.linalg.cholesky_ex(shrink(covariance, eps))
         retry = covariance.new_zeros(covariance.shape[0])
@@ -117,14 +118,21 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         # is impossible under vmap.
         levels = _retry_levels(covariance)
         attempts = shrink(covariance.unsqueeze(1), eps, levels.expand(covariance.shape[0], -1))  # (g, attempts, p, p)
-        lowers, failed = torch.linalg.cholesky_ex(attempts)
-        succeeded, first = (failed == 0).max(1)  # max returns the first of equals
+        blocks = None if following else cholesky_for(covariance[:, :1, :1], RETRY_SHRINKAGE)
+        if blocks:
+            found, good = blocks.factorise_in_blocks(attempts.flatten(0, 1), RETRY_SHRINKAGE)
+            found, good = found.view_as(attempts), good.view(attempts.shape[:2])
+        else:
+            found, failed = torch.linalg.cholesky_ex(attempts)
+            good = failed == 0
+        succeeded, first = good.max(1)  # max returns the first of equals
         retry = levels[first]
-        lower = torch.take_along_dim(lowers, first.view(-1, 1, 1, 1), 1).squeeze(1)
+        lower = torch.take_along_dim(found, first.view(-1, 1, 1, 1), 1).squeeze(1)
     succeeded = succeeded & lower.isfinite().flatten(1).all(1)
     retry = torch.where(succeeded, retry, 0)
-    inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
-    matrix = inverse.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)
+    if not blocks:
+        lower = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
+    matrix = lower.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)
     return Whitening(matrix.contiguous(), retry, _empty(matrix), _empty(matrix))
 
 
