@@ -246,10 +246,10 @@ def _newton_steps(sigma: Tensor, iterations: int) -> tuple[list[tuple[Tensor, Te
     z = t = torch.sub(1.5 * eye, y, alpha=0.5)  # the first step
     steps = [(y, eye, t)]
     for _ in range(iterations - 1):
-        y = y @ t
+        y = torch.bmm(y, t)
         t = torch.baddbmm(eye, z, y, beta=1.5, alpha=-0.5)
         steps.append((y, z, t))
-        z = t @ z
+        z = torch.bmm(t, z)
     return steps, z
 
 
@@ -274,10 +274,10 @@ def _pull_back_newton(covariance: Tensor, w: Whitening, grad: Tensor, eps: float
     ((first, eye, t), *steps), inverse_root = _newton_steps(sigma, iterations)
     grad_z, grad_y = grad / trace.sqrt(), torch.zeros_like(grad)
     for y, z, factor in reversed(steps):
-        grad_t = torch.baddbmm(y @ grad_y, grad_z, z)
-        grad_y = torch.baddbmm(grad_y @ factor, z, grad_t, alpha=-0.5)
-        grad_z = torch.baddbmm(factor @ grad_z, grad_t, y, alpha=-0.5)
-    grad_y = grad_y @ t - torch.baddbmm(grad_z, first, grad_y) / 2  # the first step, from the identity
+        grad_t = torch.baddbmm(torch.bmm(y, grad_y), grad_z, z)
+        grad_y = torch.baddbmm(torch.bmm(grad_y, factor), z, grad_t, alpha=-0.5)
+        grad_z = torch.baddbmm(torch.bmm(factor, grad_z), grad_t, y, alpha=-0.5)
+    grad_y = torch.bmm(grad_y, t) - torch.baddbmm(grad_z, first, grad_y) / 2  # the first step, from the identity
     grad_trace = -(grad_y * sigma).sum((-2, -1)) / trace.flatten() ** 2
     grad_trace = grad_trace - (grad * inverse_root).sum((-2, -1)) / (2 * trace.flatten() ** 1.5)
     return _shrink_linear(symmetric(grad_y / trace + grad_trace[:, None, None] * eye), eps, w.retry)
