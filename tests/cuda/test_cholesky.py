@@ -10,6 +10,7 @@ from wcgan.functional import plain_passes
 from wcgan.functional._factorisations import RETRY_SHRINKAGE, shrink
 from wcgan.functional._operators import cholesky_for
 from wcgan.functional.whitening import factorise
+from wcgan.kernels import cholesky
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -147,6 +148,52 @@ def test_products_in_tf32_are_no_part_of_the_factorisation(d, condition):
     assert torch.equal(allowed.matrix, w.matrix)
     assert not allowed.retry.any()
     assert_as_good(covariance, allowed, plain, 1e-6)
+
+
+# Larger than the kernel: in blocks
+
+
+def factorise_large(covariance, eps):
+    """In blocks, and by the library."""
+    assert covariance.shape[-1] > cholesky.LARGEST
+    with plain_passes():
+        plain = factorise(covariance, "cholesky", eps, 5)
+    return factorise(covariance, "cholesky", eps, 5), plain
+
+
+@pytest.mark.parametrize("condition", [10.0, 1e4])
+@pytest.mark.parametrize(("d", "groups"), [(520, 2), (1024, 1), (2048, 1)])
+def test_large_matrices_are_as_good_as_the_library_and_follow_no_setting(d, groups, condition):
+    covariance = covariance_of(2, d, condition, groups)
+    w, plain = factorise_large(covariance, 1e-3)
+    assert_as_good(covariance, w, plain, 1e-3)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        allowed = factorise(covariance, "cholesky", 1e-3, 5)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert_as_good(covariance, allowed, plain, 1e-3)
+
+
+def test_large_matrices_are_retried_as_by_the_library():
+    d = 700
+    rotation, _ = torch.linalg.qr(torch.randn(4, d, d, device=DEVICE))
+    values = torch.ones(4, d, device=DEVICE)
+    values[:, 0] = torch.tensor([0.5, -2e-5, -2e-3, -0.5], device=DEVICE)
+    covariance = rotation @ torch.diag_embed(values) @ rotation.mT
+    w, plain = factorise_large((covariance + covariance.mT) / 2, 0.0)
+    assert torch.equal(w.retry.cpu(), torch.tensor(RETRY_SHRINKAGE))
+    assert_as_good((covariance + covariance.mT) / 2, w, plain, 0.0)
+
+
+def test_a_large_matrix_that_is_not_finite_becomes_nan_and_its_neighbours_do_not():
+    covariance = covariance_of(2, 600, 10.0, groups=3)
+    covariance[1, 599, 0] = covariance[1, 0, 599] = torch.inf
+    w = factorise(covariance, "cholesky", 1e-3, 5)
+    assert w.matrix[1].isnan().all()
+    assert w.matrix[::2].isfinite().all()
+    assert not w.retry.any()
 
 
 @pytest.mark.parametrize("matrices", [1, 5])

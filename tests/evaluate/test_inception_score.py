@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from wcgan.evaluate.inception_score import RunningInceptionScore, inception_score
+from wcgan.evaluate.metrics import RunningInceptionScore, inception_score
 
 
 @pytest.mark.parametrize("classes", [2, 10, 1000])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from wcgan.evaluate.inception import import_torchvision
-from wcgan.evaluate.kid import kernel_distance
+from wcgan.evaluate.metrics import kernel_distance
 
 
 def features(n, f=16, seed=0, shift=0.0):

@@ -1,6 +1,5 @@
 """Processes that share an evaluation give the figures of one process alone."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,8 @@ import torch.multiprocessing as multiprocessing
 from tests.evaluate.cases import Replay, plan, stripes
 
 from wcgan.core.processes import Rank, process_group
-from wcgan.evaluate.precision_recall import precision_recall
+from wcgan.evaluate import metrics
+from wcgan.evaluate.metrics import precision_recall
 from wcgan.evaluate.protocol import METRICS
 from wcgan.evaluate.score import evaluate_generator
 from wcgan.evaluate.small_classifier import ClassifierSettings
@@ -24,7 +24,7 @@ NAMES = tuple(f"{kind}(classifier)" for kind in KINDS)
 
 
 def measure(rank, cache):
-    sys.modules[precision_recall.__module__].CHUNK = 50  # so that each process has some of them
+    metrics.CHUNK = 50  # so that each process has some of them
     settings = ClassifierSettings(width=4, epochs=2, batch=8)
     classifier = load_small_classifier(stripes(), None, settings, device="cpu", cache=cache)
     scores = evaluate_generator(

@@ -9,7 +9,7 @@ from tests.evaluate.cases import Replay, digits, pictures, pictures_of, plan, st
 
 import wcgan
 from wcgan.evaluate.fid import features_to_moments, frechet_distance
-from wcgan.evaluate.inception_score import inception_score
+from wcgan.evaluate.metrics import inception_score
 from wcgan.evaluate.protocol import PROTOCOLS, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 

@@ -2,9 +2,7 @@
 
 from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor, features_to_moments, frechet_distance
 from wcgan.evaluate.inception import Inception, load_inception
-from wcgan.evaluate.inception_score import RunningInceptionScore, inception_score
-from wcgan.evaluate.kid import kernel_distance
-from wcgan.evaluate.precision_recall import precision_recall
+from wcgan.evaluate.metrics import RunningInceptionScore, inception_score, kernel_distance, precision_recall
 from wcgan.evaluate.protocol import (
     METRICS,
     PROTOCOLS,

@@ -23,7 +23,7 @@ from wcgan.evaluate.image_sets import (
     name_to_parts,
 )
 from wcgan.evaluate.inception import VARIABLE, load_inception
-from wcgan.evaluate.precision_recall import NEIGHBOURS
+from wcgan.evaluate.metrics import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Features, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint, section

@@ -17,7 +17,7 @@ from wcgan.core.terminal import OnProgress
 from wcgan.data import Dataset
 from wcgan.evaluate.fid import Moments, RunningMoments, covariance_to_factor
 from wcgan.evaluate.image_sets import StoredImages, batches
-from wcgan.evaluate.inception_score import RunningInceptionScore
+from wcgan.evaluate.metrics import RunningInceptionScore
 from wcgan.evaluate.protocol import KEEPING, Features, Plan
 
 _FORMAT = 1  # increase when the computation changes, so that old statistics are not loaded

@@ -17,8 +17,7 @@ from wcgan.data import Dataset
 from wcgan.evaluate.fid import frechet_distance
 from wcgan.evaluate.image_sets import ChunkedImages, GeneratedImages, Sample, StoredImages, batches
 from wcgan.evaluate.inception import Inception, fidelity_version
-from wcgan.evaluate.kid import SUBSET_SIZE, SUBSETS, kernel_distance
-from wcgan.evaluate.precision_recall import NEIGHBOURS, precision_recall
+from wcgan.evaluate.metrics import NEIGHBOURS, SUBSET_SIZE, SUBSETS, kernel_distance, precision_recall
 from wcgan.evaluate.protocol import METRICS, Features, Plan, score_name, shape_to_words
 from wcgan.evaluate.reference import Meter, Reference, load_reference
 from wcgan.evaluate.small_classifier import Classifier

@@ -98,6 +98,7 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         matrix, retry = fused.factorise(covariance, eps, RETRY_SHRINKAGE)
         return Whitening(matrix, retry, _empty(covariance), _empty(covariance))
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    blocks = None  # the kernel for blocks of matrices that are larger than it supports
     if covariance.device.type == "cpu" and not following:
         lower, failed = torch.linalg.cholesky_ex(shrink(covariance, eps))
         retry = covariance.new_zeros(covariance.shape[0])
@@ -117,14 +118,21 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         # is impossible under vmap.
         levels = _retry_levels(covariance)
         attempts = shrink(covariance.unsqueeze(1), eps, levels.expand(covariance.shape[0], -1))  # (g, attempts, p, p)
-        lowers, failed = torch.linalg.cholesky_ex(attempts)
-        succeeded, first = (failed == 0).max(1)  # max returns the first of equals
+        blocks = None if following else cholesky_for(covariance[:, :1, :1], RETRY_SHRINKAGE)
+        if blocks:
+            found, good = blocks.factorise_in_blocks(attempts.flatten(0, 1), RETRY_SHRINKAGE)
+            found, good = found.view_as(attempts), good.view(attempts.shape[:2])
+        else:
+            found, failed = torch.linalg.cholesky_ex(attempts)
+            good = failed == 0
+        succeeded, first = good.max(1)  # max returns the first of equals
         retry = levels[first]
-        lower = torch.take_along_dim(lowers, first.view(-1, 1, 1, 1), 1).squeeze(1)
+        lower = torch.take_along_dim(found, first.view(-1, 1, 1, 1), 1).squeeze(1)
     succeeded = succeeded & lower.isfinite().flatten(1).all(1)
     retry = torch.where(succeeded, retry, 0)
-    inverse = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
-    matrix = inverse.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)
+    if not blocks:
+        lower = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False, left=False)
+    matrix = lower.masked_fill(~succeeded.view(-1, 1, 1), torch.nan)
     return Whitening(matrix.contiguous(), retry, _empty(matrix), _empty(matrix))
 
 
@@ -238,10 +246,10 @@ def _newton_steps(sigma: Tensor, iterations: int) -> tuple[list[tuple[Tensor, Te
     z = t = torch.sub(1.5 * eye, y, alpha=0.5)  # the first step
     steps = [(y, eye, t)]
     for _ in range(iterations - 1):
-        y = y @ t
+        y = torch.bmm(y, t)
         t = torch.baddbmm(eye, z, y, beta=1.5, alpha=-0.5)
         steps.append((y, z, t))
-        z = t @ z
+        z = torch.bmm(t, z)
     return steps, z
 
 
@@ -266,10 +274,10 @@ def _pull_back_newton(covariance: Tensor, w: Whitening, grad: Tensor, eps: float
     ((first, eye, t), *steps), inverse_root = _newton_steps(sigma, iterations)
     grad_z, grad_y = grad / trace.sqrt(), torch.zeros_like(grad)
     for y, z, factor in reversed(steps):
-        grad_t = torch.baddbmm(y @ grad_y, grad_z, z)
-        grad_y = torch.baddbmm(grad_y @ factor, z, grad_t, alpha=-0.5)
-        grad_z = torch.baddbmm(factor @ grad_z, grad_t, y, alpha=-0.5)
-    grad_y = grad_y @ t - torch.baddbmm(grad_z, first, grad_y) / 2  # the first step, from the identity
+        grad_t = torch.baddbmm(torch.bmm(y, grad_y), grad_z, z)
+        grad_y = torch.baddbmm(torch.bmm(grad_y, factor), z, grad_t, alpha=-0.5)
+        grad_z = torch.baddbmm(torch.bmm(factor, grad_z), grad_t, y, alpha=-0.5)
+    grad_y = torch.bmm(grad_y, t) - torch.baddbmm(grad_z, first, grad_y) / 2  # the first step, from the identity
     grad_trace = -(grad_y * sigma).sum((-2, -1)) / trace.flatten() ** 2
     grad_trace = grad_trace - (grad * inverse_root).sum((-2, -1)) / (2 * trace.flatten() ** 1.5)
     return _shrink_linear(symmetric(grad_y / trace + grad_trace[:, None, None] * eye), eps, w.retry)

@@ -21,6 +21,12 @@ def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
+def tf32_allowed() -> bool:
+    """Whether PyTorch may round float32 products to tf32. The old flag cannot be read once the new one is set."""
+    settings = torch.backends.cuda.matmul
+    return bool(settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32)
+
+
 class Launcher:
     """A Triton kernel with all arguments fixed except its tensors, which come first.
 

@@ -18,7 +18,7 @@ import torch
 import triton
 from torch import Tensor
 
-from wcgan.kernels import Launcher, capability, programs
+from wcgan.kernels import Launcher, capability, programs, tf32_allowed
 
 Result = TypeVar("Result")
 
@@ -348,10 +348,4 @@ def _multiprocessors(device: torch.device) -> int:
 
 def precision_of(x: Tensor) -> str:
     """How to multiply float32 numbers: in tf32 if PyTorch may, else in three tf32 products, as exact as float32."""
-    return "tf32" if x.dtype != torch.float32 or _tf32_allowed() else "tf32x3"
-
-
-def _tf32_allowed() -> bool:
-    """Whether PyTorch may round float32 products to tf32. The old flag cannot be read once the new one is set."""
-    settings = torch.backends.cuda.matmul
-    return bool(settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32)
+    return "tf32" if x.dtype != torch.float32 or tf32_allowed() else "tf32x3"

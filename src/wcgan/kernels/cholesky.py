@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wcgan.kernels import Direct, capability
+from wcgan.kernels import Direct, capability, tf32_allowed
 
 LARGEST = 512
+BLOCK = 256  # of larger matrices: two of these take less time than one of 512
 SHARED_MEMORY = 232_448  # bytes that a thread block may have
 THREADS, TILE, STRIDE, COLUMNS = 512, 32, 40, 2 * 8 * 36  # as in cholesky.cu
 # Attributes of a function, by the driver's numbers.
@@ -52,6 +53,44 @@ def factorise(covariance: Tensor, eps: float, levels: tuple[float, ...]) -> tupl
     assert kernel is not None
     Factorisation(kernel, covariance.shape[-1], eps, matrices)(covariance, matrix, retry)
     return matrix, retry
+
+
+def factorise_in_blocks(matrix: Tensor, levels: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """W = L^-1 of positive definite matrices `(g, p, p)` = L L^T of any size, and whether each could be factorised.
+
+    With blocks A, B, C of the lower triangle and U = A's W, the block below U's is L = B U^T, and C - L L^T is next.
+
+    Args:
+        matrix: float32; only the lower triangle counts.
+        levels: those of a kernel that is there. A matrix that needs one of them could not be factorised.
+    """
+    p = matrix.shape[-1]
+    if p <= BLOCK:
+        whitening, retry = factorise(matrix, 0.0, levels)
+        return whitening, retry == 0
+    half = -(-p // (2 * TILE)) * TILE
+    upper, well = factorise_in_blocks(matrix[:, :half, :half], levels)
+    below = _exact_product(matrix[:, half:, :half], upper.mT)
+    rest = matrix[:, half:, half:] - _exact_product(below, below.mT)
+    lower, also_well = factorise_in_blocks(rest, levels)
+    whitening = torch.zeros_like(matrix)
+    whitening[:, :half, :half], whitening[:, half:, half:] = upper, lower
+    whitening[:, half:, :half] = -_exact_product(lower, _exact_product(below, upper))
+    return whitening, well & also_well
+
+
+def _exact_product(a: Tensor, b: Tensor) -> Tensor:
+    """A product as exact as float32, also where PyTorch may round factors to tf32: of parts that it does not change."""
+    if not tf32_allowed():
+        return a @ b
+    (a, a_rest), (b, b_rest) = _split(a), _split(b)
+    return torch.cat((a, a, a_rest), -1) @ torch.cat((b, b_rest, b), -2)
+
+
+def _split(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The eleven leading bits of float32 numbers, and the rest."""
+    leading = (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+    return leading, x - leading
 
 
 class Factorisation:
