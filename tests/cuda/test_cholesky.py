@@ -1,5 +1,7 @@
 """The fused factorisation on a GPU against the library's, on fresh random covariances."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from tests.kernels.cases import make_batch
@@ -209,3 +211,11 @@ def test_a_thousand_factorisations_beside_other_work_have_the_same_bits(matrices
         different += (factorise(covariance, "cholesky", 1e-3, 5).matrix != first).any()
     torch.cuda.synchronize()
     assert different == 0
+
+
+def test_a_thread_that_has_not_used_the_gpu_factorises_too():
+    covariance = covariance_of(4, 64, 10.0)
+    expected = factorise(covariance, "cholesky", 1e-3, 5).matrix
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(factorise, covariance, "cholesky", 1e-3, 5).result().matrix
+    assert torch.equal(found, expected)

@@ -147,6 +147,88 @@ def test_a_batch_and_a_coloring_anywhere_in_memory_give_the_same(name, training)
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_a_layer_elsewhere_is_refused_before_a_kernel_gets_its_addresses(name, training):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    x = x.detach().contiguous()
+    layer.train(training)
+    for _ in range(2):  # the second launch of each kernel is a direct one
+        layer(x, *labels)
+    with pytest.raises(RuntimeError, match=r"device|type"):
+        copy.deepcopy(layer).cpu()(x, *labels)
+    assert layer(x, *labels).isfinite().all()
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", ["WC", "cWC", "BN"])
+def test_an_empty_batch_passes(name, training):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    out = layer.train(training)(x[:0], *(y[:0] for y in labels))
+    out.sum().backward()
+    assert out.shape == x[:0].shape
+    assert not x.grad.any()
+
+
+@pytest.mark.parametrize("name", ["WC", "cWC", "BN"])
+def test_the_gpu_may_be_the_default_device(name):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    expected = copy.deepcopy(layer)(x, *labels)
+    with torch.device("cuda"):
+        torch.testing.assert_close(layer(x, *labels), expected)
+
+
+@pytest.mark.parametrize("dtype", EAGER)
+def test_there_may_be_more_colorings_than_a_grid_has_rows(dtype):
+    layer = wcgan.ConditionalWhiteningColoring1d(2, CLASSES, device="cuda")
+    weights = torch.rand(2**16, CLASSES, device="cuda")
+    x = torch.randn(2**16, 2, device="cuda").to(dtype)
+    found = step(copy.deepcopy(layer), x.clone().requires_grad_(), (weights,))
+    with wcgan.functional.plain_passes():
+        expected = step(layer, x.clone().requires_grad_(), (weights,))
+    for key, value in expected.items():
+        error = (found[key].double() - value.double()).norm() / value.double().norm()
+        assert error <= 4 * EAGER[dtype], f"{key}: off by {error:.2g}"
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_a_batch_that_is_still_to_be_negated(training):
+    layer = wcgan.WhiteningColoring1d(8, device="cuda").train(training)
+    x = torch.randn(64, 8, dtype=torch.complex64, device="cuda").conj().imag + 0
+    negated = torch.complex(x, -x).conj().imag
+    assert negated.is_neg()
+    torch.testing.assert_close(copy.deepcopy(layer)(negated), layer(x), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_small():
+    layer, x = wcgan.WhiteningColoring1d(32, device="cuda"), 100 * torch.randn(512, 32, device="cuda").half()
+    out = layer(x.requires_grad_())
+    cotangent = 1e-4 * (torch.randn_like(out) + out.detach())
+    (found,) = torch.autograd.grad(out, x, cotangent)
+    wide = x.detach().double().requires_grad_()
+    (expected,) = torch.autograd.grad(layer.double()(wide), wide, cotangent.double())
+    assert (found.double() - expected).norm() <= 2e-2 * expected.norm()
+
+
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_a_batch_of_more_elements_than_32_bits_count(name):
+    copies, side = 2**11 + 1, 64
+    if torch.cuda.get_device_properties(0).total_memory < 40 * 2**30:
+        pytest.skip("needs 40 GiB")
+    conditional = (torch.arange(side, device="cuda") % CLASSES,) if name == "cWC" else ()
+    layer = wcgan.normalization(name, 128, CLASSES if conditional else None, dim=1, device="cuda")
+    x, cotangent = torch.randn(2, side, 128, 128, device="cuda", dtype=torch.bfloat16) + 0.5
+    results = []
+    for number in (1, copies):
+        many = x.repeat(number, 1, 1).requires_grad_()
+        out = copy.deepcopy(layer)(many, *(y.repeat(number) for y in conditional))
+        (gradient,) = torch.autograd.grad(out, many, cotangent.repeat(number, 1, 1))
+        results.append([t.detach()[-side:].double() for t in (out, gradient)])  # of the last copy
+    assert copies * x.numel() > 2**31
+    for value, wanted in zip(results[1], results[0], strict=True):
+        assert (value - wanted).norm() <= 2**-7 * wanted.norm()
+
+
 def test_a_layer_follows_the_current_stream():
     layer, x, _ = layer_and_inputs("WC", "cuda", torch.float32, 256, 128, 16)
     x = x.detach().contiguous(memory_format=torch.channels_last)

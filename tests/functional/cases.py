@@ -19,7 +19,7 @@ def make_batch(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -
     noise = torch.randn(shape, generator=generator, dtype=torch.float64)
     mean = torch.randn(d, generator=generator, dtype=torch.float64)
     x = torch.einsum("cd,nd...->nc...", mixing, noise) + mean.reshape(-1, *[1] * (len(shape) - 2))
-    return x.to(dtype)
+    return x.to(dtype).contiguous()  # as einsum leaves it, eager layers would not take their own way
 
 
 def make_coloring(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.functional.cases import COLORINGS, make_batch, make_coloring
 
-from wcgan.functional import _passes, moments, whiten_color
+from wcgan.functional import _operators, _passes, moments, whiten_color
 
 SHAPES = [(37, 4), (7, 4, 11), (5, 4, 6, 5)]
 
@@ -72,3 +72,31 @@ def test_a_large_mean_costs_merged_blocks_no_more_than_the_rounding_of_their_mea
     # With a spread of 1, means of blocks differ by 1 / sqrt(per_block): the slip enters by that, and squared.
     bound = 2 * math.sqrt(positions.shape[1]) * u + 2 * slip / math.sqrt(per_block) + slip**2
     assert (covariance - positions.cov()).abs().max() <= bound
+
+
+# What the GPU kernels can read, without a GPU
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "readable"),
+    [
+        ((2**22, 64, 16), (0, 1, 2), True),
+        ((2**22, 64, 16), (0, 2, 1), True),
+        ((2**22, 64, 16), (2, 0, 1), False),  # positions are 2^28 elements apart
+        ((2**26, 64), (1, 0), False),  # and so are channels
+        ((1, 64, 2**9, 2**9, 2**8), (0, 1, 2, 3, 4), False),  # a sample of 2^32 elements
+        ((2**30, 4), (0, 1), False),  # too many positions
+    ],
+)
+def test_kernels_get_no_batch_with_offsets_beyond_32_bits(shape, order, readable):
+    stored = torch.empty([shape[axis] for axis in order], device="meta")
+    x = stored.permute(*(order.index(axis) for axis in range(len(order))))
+    assert x.shape == shape
+    assert _operators._is_view(x) == readable
+
+
+def test_kernels_get_no_batch_that_is_still_to_be_negated():
+    x = torch.complex(torch.randn(4, 3), torch.randn(4, 3)).conj().imag
+    assert x.is_neg()
+    assert not _operators._is_view(x)
+    assert _operators._is_view(x.resolve_neg())

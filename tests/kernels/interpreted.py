@@ -114,6 +114,11 @@ def test_without_an_index_consecutive_parts_have_a_slot_each(name):
     check_mapped(out, offset, terms, torch.arange(6) // 2, name)
 
 
+def test_an_index_need_not_be_contiguous():
+    x, pairs = make_batch((4, 5, 3)), torch.tensor([[0, 2], [1, 1], [2, 0], [0, 1]])
+    check_maps(batch, torch.randn(3, 5), [(x, torch.randn(3, 5, 5), None)], pairs[:, 1], "float32")
+
+
 def test_maps_of_more_channels_than_a_tile():
     x = make_batch((2, 133, 3))
     check_maps(batch, torch.randn(1, 133), [(x, torch.randn(1, 133, 133), x.mean((0, 2)).view(1, -1))], None, "float32")

@@ -102,6 +102,20 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     assert torch.equal(only[1], found[1])
 
 
+@pytest.mark.parametrize("kind", ["shared", "class"])
+def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_small(kind):
+    x = (100 * make_batch((6, 9, 50), mean=0.0)).half()
+    color, shift, index = colorings(kind, 6, 9)
+    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _eager._by_library)
+    grad = (1e-4 * (torch.randn(out.shape) + out)).half()  # that map is of about 1e-8
+    grad_x, *_ = layer_kernels.backward(x, grad, color, shift, index, False, None, kept, EPS, (True, True))
+    given = x.double().requires_grad_()
+    expected = oracle(given, color.double(), shift.double(), index, None)
+    (wanted,) = torch.autograd.grad(expected, [given], grad.double())
+    error = (grad_x.double() - wanted).norm() / wanted.norm()
+    assert error <= 2e-2, f"off by {error:.2g}"
+
+
 @pytest.mark.parametrize("shape", [(7, 4), (7, 4, 1), (5, 4, 3), (3, 4, 2, 1), (2, 4, 2, 3, 2), (1, 4, 7)], ids=str)
 def test_batches_of_every_rank(shape):
     x, (color, shift, _) = torch.randn(shape), colorings("shared", 1, 4)
@@ -215,6 +229,16 @@ def test_layers_compute_what_they_do_by_plain_operators(variant, groups, request
     request.getfixturevalue("kernels_everywhere")
     for value, wanted in zip(training_step(variant, groups, "_ByKernelsBackward"), expected, strict=True):
         torch.testing.assert_close(value, wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_several_cotangents_at_once_may_have_any_layout(kernels_everywhere):
+    x = make_batch((4, 6, 9)).unflatten(2, (3, 3)).requires_grad_()
+    out = wcgan.WhiteningColoring2d(6)(x)
+    assert out.grad_fn.name() == "_ByKernelsBackward"
+    cotangents = torch.randn(*out.shape, 2).movedim(-1, 0)
+    at_once = torch.autograd.grad(out, x, cotangents, is_grads_batched=True, retain_graph=True)[0]
+    one_by_one = [torch.autograd.grad(out, x, each, retain_graph=True)[0] for each in cotangents]
+    torch.testing.assert_close(at_once, torch.stack(one_by_one), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("variant", ["WC", "cWC", "cWC_sa"])

@@ -109,12 +109,14 @@ def test_maps_race_with_nothing(d, length, kind, name, precision):
     means = {f"{mean}2", *([] if first is None else [f"{first}1"])}
     types = dict.fromkeys(("out", "x1", "m1", "x2", "m2"), TYPES[name]) | dict.fromkeys(means, "*fp32")
     types |= {} if kind == "gradient" else {"offset": "*fp32"}
+    types |= {"scales": "*fp32"} if name == "float16" and not forward else {}
     flags = {"TERMS": 1 if forward else 2, "OFFSET": "offset" in types, "RELU": forward}
     flags |= {
         f"{flag}{n}": f"{key}{n}" in types for flag, key in (("CENTRED", "mean"), ("PULLED", "pulls")) for n in "12"
     }
-    flags |= {"SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
-    absent = {key: None for key in ("offset", "mean1", "mean2", "pulls1", "pulls2", "index") if key not in types}
+    flags |= {"SCALED": "scales" in types, "SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
+    given = ("offset", "mean1", "mean2", "pulls1", "pulls2", "scales", "index")
+    absent = {key: None for key in given if key not in types}
     tiles = map_options(d, length, element_size(name))
     options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}
     constants = {**flags, **absent, **tiles, "PRECISION": precision, "od": 1, "ad": 1, "bd": 1}

@@ -102,7 +102,7 @@ def test_a_class_without_samples_gets_no_gradient(name):
         assert gradient[0].count_nonzero() == gradient[0].numel()
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16])
 def test_labels_may_be_of_any_integer_type(dtype):
     layer = make_layer("cWC")
     x, labels = make_inputs(layer, 5, CHANNELS, 2, 2)

@@ -136,6 +136,11 @@ def test_a_report_of_a_label_out_of_range_raises_once_with_its_value():
     report.raise_if_any(3)
 
 
+def test_no_labels_are_nothing_to_report():
+    index, poison = LabelReport().check(torch.empty(0, dtype=torch.uint8), 3)
+    assert (index.shape, index.dtype, poison.item()) == ((0,), torch.int64, 0)
+
+
 def test_a_copied_layer_does_not_share_the_report():
     layer = wcgan.ConditionalWhiteningColoring2d(CHANNELS, CLASSES)
     layer._labels._host = torch.tensor([1, 9])

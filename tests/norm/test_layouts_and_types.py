@@ -71,6 +71,30 @@ def test_strided_input_gives_the_values_of_contiguous_input(name, layout, traini
     torch.testing.assert_close(gradients(out, x), gradients(expected, dense), **EXACT)
 
 
+SEQUENCES = {  # with channels innermost, but not a matrix (N L, d) in memory
+    "positions first": make_batch(3, 5, CHANNELS).permute(1, 2, 0),
+    "a slice of positions": make_batch(5, 6, CHANNELS)[:, 1:4].transpose(1, 2),
+}
+
+
+@MODES
+@pytest.mark.parametrize("layout", SEQUENCES)
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_sequences_may_lie_anywhere_in_memory(name, layout, training):
+    x = SEQUENCES[layout].detach().requires_grad_()
+    layer = make_layer(name, dim=1, momentum=1.0)
+    layer(*make_inputs(layer, 6, CHANNELS, 3, seed=3))
+    layer.train(training)
+    labels = make_inputs(layer, 5, CHANNELS, 3)[1:]
+    dense = x.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
+    expected = copy.deepcopy(layer)(dense, *labels)
+    out = layer(x, *labels)
+    torch.testing.assert_close(out, expected, **EXACT)
+    cotangent = torch.empty_like(x).copy_(make_batch(5, CHANNELS, 3, seed=1))  # in the batch's own layout
+    found, wanted = (torch.autograd.grad(z, y, cotangent)[0] for z, y in ((out, x), (expected, dense)))
+    torch.testing.assert_close(found, wanted, **EXACT)
+
+
 @MODES
 @pytest.mark.parametrize("name", PATHS)
 def test_the_input_is_left_as_it_was(name, training):

@@ -95,6 +95,16 @@ def test_a_layer_without_parameters_and_buffers_trains_where_its_input_is():
     assert layer.num_nonfinite == 1
 
 
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", PATHS)
+def test_a_layer_on_the_cpu_does_not_mind_another_default_device(name, training):
+    layer = make_layer(name).train(training)
+    x, *labels = make_inputs(layer, 5, CHANNELS, 2, 2)
+    with torch.device("meta"):
+        layer(x.requires_grad_(), *labels).sum().backward()
+    assert x.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("name", ["WC", "BN", "DBN"])
 def test_a_layer_moved_away_and_back_by_a_state_is_the_same(name):
     source = trained(name)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
 from wcgan.functional._operators import (
+    MOST_SLOTS,
     cholesky_for,
     is_eager,
     kernels_for,
@@ -93,6 +94,8 @@ def whiten_color_eagerly(
             return None
         kept: list[Tensor] = []
         given = (_plain(color), _plain(shift), *_plain_shared(shared))
+        if not _share_device(x, *given):
+            return None
         factorise = _fused if fused else _by_library
         out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept)
         return Result(out, kept=kept[0])
@@ -128,6 +131,8 @@ def map_by_kernels(
     if w.requires_grad or mean.requires_grad or not (w.dtype == mean.dtype == torch.float32) or not is_flat(x):
         return None
     fixed, given = (_plain(w), _plain(mean)), (_plain(color), _plain(shift), *_plain_shared(shared))
+    if not _share_device(x, *given, *fixed):
+        return None
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *given)):
         out: Tensor = _ByKernels.apply(x, *given, index, poison, fixed, 0.0, relu, _fused, [])
         return out
@@ -141,8 +146,15 @@ def add_shared(color: Tensor, shift: Tensor, shared: Shared | None) -> tuple[Ten
 
 
 def _are_few(x: Tensor, color: Tensor) -> bool:
-    """Whether there are few enough colorings to multiply each by the whitening matrix, as in `whiten_color`."""
-    return color.dim() == 2 or color.numel() <= 2 * x.numel()
+    """Whether there are few enough colorings to multiply each by W, as in `whiten_color`, and for 32-bit offsets."""
+    if color.dim() == 2:
+        return True
+    return color.numel() <= 2 * x.numel() and color.shape[0] <= MOST_SLOTS and color.numel() < 2**30
+
+
+def _share_device(x: Tensor, *others: Tensor | None) -> bool:
+    """Whether all are where the batch is. Kernels only get addresses, and elsewhere those are of something else."""
+    return {t.get_device() for t in others if t is not None} == {x.get_device()}
 
 
 def _plain(matrix: Tensor) -> Tensor:
@@ -223,8 +235,9 @@ class _ByKernels(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, color, shift, shared_color, shared_shift, index, out, kept, *fixed = ctx.saved_tensors
         with without_autocast(grad.device):
-            grad = like(grad, x)
-            if torch.is_grad_enabled() or kernels_for(x, grad) is None or not is_eager((grad,)):
+            plain_only = torch.is_grad_enabled() or not is_eager((grad,))  # of several cotangents, no layout is known
+            grad = grad if plain_only else like(grad, x)
+            if plain_only or kernels_for(x, grad) is None:
 
                 def plain() -> Tensor:
                     shared = None if shared_color is None else (shared_color, shared_shift)
@@ -279,7 +292,7 @@ def _whiten_color_compiled(
     d = color.shape[-1]  # known to the compiler, which x.shape[1] may not be
     if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d) or transformed():
         return None
-    if not _are_few(x, color):
+    if not _are_few(x, color) or not x.device == color.device == shift.device:
         return None
     out, kept = _layer(x, _plain(color), _plain(shift), index, poison, eps, relu)
     retry, covariance = (-(-d // 32) + n for n in (0, 1))  # where `kernels.layer` has them, in blocks of 32
@@ -376,7 +389,7 @@ def _forward_shared(x: Tensor, color: Tensor, shift: Tensor, _: Any, eps: float,
 
 def _factorise_on_cpu(covariance: Tensor, eps: float) -> tuple[Tensor, Tensor | None]:
     """W `(d, d)`, in few calls if the first attempt succeeds, and else retry `(1,)`."""
-    eye = torch.eye(len(covariance), dtype=covariance.dtype)
+    eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     lower, failed = torch.linalg.cholesky_ex(torch.lerp(covariance, eye, eps))  # Eq. 7
     if not failed.item() and math.isfinite(lower.sum().item()):
         w = torch.linalg.solve_triangular(lower, eye, upper=False, left=False)

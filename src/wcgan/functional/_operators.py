@@ -139,6 +139,7 @@ def within_transform() -> bool:
 # Choice of GPU kernel: `..._for(tensors)` returns the module of a kernel that supports them, or None
 
 _state = {"kernels": True}
+MOST_SLOTS = 2**16 - 1  # of a map by kernels: programs along the second and third axis of a grid
 
 
 @contextmanager
@@ -204,8 +205,15 @@ def jacobi_for(matrix: Tensor) -> ModuleType | None:
 
 
 def _is_view(x: Tensor) -> bool:
-    """Whether the positions can be flattened without a copy."""
-    return x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+    """Whether the positions can be flattened without a copy, and read as they are in memory."""
+    flat = x.dim() < 4 or x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+    return flat and not x.is_neg() and (x.numel() < 2**31 or _offsets_fit(x))
+
+
+def _offsets_fit(x: Tensor) -> bool:
+    """Whether the number of positions and the offsets within a sample are 32-bit, as the kernels compute them."""
+    extent = sum((size - 1) * stride for size, stride in zip(x.shape[1:], x.stride()[1:], strict=True))
+    return extent < 2**31 and x.numel() // x.shape[1] < 2**30
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from wcgan.functional._operators import kernels_for
+from wcgan.functional._operators import MOST_SLOTS, kernels_for
 
 # Elements of a block: small enough for a CPU's cache, large enough to fill a GPU.
 BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**22}
@@ -92,7 +92,8 @@ def map_pass(
     """
     target = as_positions(out)
     diagonal = all(matrix.shape[2] == 1 for _, matrix, _ in terms)
-    if not diagonal and (kernels := kernels_for(out, *(x for x, _, _ in terms))):
+    few = all(matrix.shape[0] <= MOST_SLOTS for _, matrix, _ in terms)
+    if not diagonal and few and (kernels := kernels_for(out, *(x for x, _, _ in terms))):
         full = [(as_positions(x), blocks_to_full(m), None if mu is None else mu.view(1, -1)) for x, m, mu in terms]
         kernels.apply_maps(target, offset, full, index, relu)
         return
@@ -123,7 +124,7 @@ def cross_pass(
     """One pass over two batches -> `sum_n z_n (x_n - mean)^T` of each slot `(K, g, p, p)`, and `sum_n z_n` `(K, d)`."""
     slots, groups, p = shape
     z3, x3, d = as_positions(z), as_positions(x), x.shape[1]
-    if p > 1 and (kernels := kernels_for(x, z)):
+    if p > 1 and slots <= MOST_SLOTS and (kernels := kernels_for(x, z)):
         products, sums = kernels.cross(z3, x3, mean, slots, index)
         return full_to_blocks(products, groups), sums
     dtype = compute_dtype(x)

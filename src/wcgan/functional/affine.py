@@ -233,12 +233,19 @@ def _apply(x: Tensor, matrix: Tensor, offset: Tensor, mean: Tensor | None, relu:
     n, d, _ = source.shape
     if mean is not None:
         offset = torch.addmv(offset, matrix, mean, alpha=-1)
-    if source.stride(1) == 1 == target.stride(1):
+    if _is_rows(source) and _is_rows(target):
         rows = target.transpose(1, 2).view(-1, d)
         torch.addmm(offset, source.transpose(1, 2).view(-1, d), matrix.mT, out=rows)
     else:
         torch.baddbmm(offset.view(1, d, 1), matrix.expand(n, d, d), source, out=target)
     return out.relu_() if relu else out
+
+
+def _is_rows(positions: Tensor) -> bool:
+    """Whether `(N, d, L)` is a matrix `(N L, d)` in memory: sequences `(L, N, d)` have channels innermost too."""
+    n, _, length = positions.shape
+    step, inner, place = positions.stride()
+    return inner == 1 and (n == 1 or length == 1 or step == length * place)
 
 
 def like(grad: Tensor, x: Tensor) -> Tensor:

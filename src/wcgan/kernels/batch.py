@@ -160,7 +160,7 @@ def cross_options(d: int, element_size: int) -> dict[str, int]:
 # Maps
 
 Term = tuple[Tensor, Tensor, Tensor | None]
-Folded = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # x, M, the mean to subtract before, M mean after
+Folded = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]  # x, and what `_fold` returns
 
 
 @on_its_device
@@ -176,19 +176,20 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
         relu: whether to apply a ReLU to the result.
     """
     parts = max([mean.shape[0] for _, _, mean in terms if mean is not None], default=1)
-    folded = [(x, *_fold(matrix, mean, out.dtype)) for x, matrix, mean in terms]
+    folded = [(x, *_fold(matrix, mean, out.dtype, scaled=n == 1)) for n, (x, matrix, mean) in enumerate(terms)]
+    index = None if index is None else index.contiguous()
     _map(out, offset.contiguous(), folded, index, parts, relu)
 
 
 def _map(out: Tensor, offset: Tensor | None, terms: list[Folded], index: Tensor | None, parts: int, relu: bool) -> None:
-    (x1, m1, mean1, pulls1), (x2, m2, mean2, pulls2) = terms[0], terms[-1]
+    (x1, m1, mean1, pulls1, _), (x2, m2, mean2, pulls2, scales) = terms[0], terms[-1]
     offset_slots = 1 if offset is None else offset.shape[0]
-    after = (pulls1 is not None, pulls2 is not None)
+    after = (pulls1 is not None, pulls2 is not None, scales is not None)
     flags = (offset is not None, relu, mean1 is not None, mean2 is not None, *after, index is not None)
     slots = (offset_slots, m1.shape[0], m2.shape[0])
     fixed = (slots, parts, len(terms), flags, out.element_size(), precision_of(out))
     launch = map_launcher(out.shape, out.stride(), x1.stride(), x2.stride(), *fixed)
-    launch(out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index)
+    launch(out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, scales, index)
 
 
 @remember
@@ -209,7 +210,7 @@ def map_launcher(
     options = map_options(d, length if slotted else None, element_size)
     rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(n * length, options["P"])
     flat = all(n == 1 or strides[0] == length * strides[2] for strides in (out_strides, strides1, strides2))
-    names = ("OFFSET", "RELU", "CENTRED1", "CENTRED2", "PULLED1", "PULLED2", "INDEXED")
+    names = ("OFFSET", "RELU", "CENTRED1", "CENTRED2", "PULLED1", "PULLED2", "SCALED", "INDEXED")
     constants = dict(zip(names, flags, strict=True)) | {"TERMS": terms, "SLOTTED": slotted, "PRECISION": precision}
     sizes = (n * length, length, n // parts, n // max(slots), d)
     numbers = (*sizes, *out_strides, *strides1, *strides2, *slots)
@@ -231,19 +232,24 @@ def map_options(d: int, length: int | None, element_size: int) -> dict[str, int]
     return options
 
 
-def _fold(matrix: Tensor, mean: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after."""
+def _fold(
+    matrix: Tensor, mean: Tensor | None, dtype: torch.dtype, scaled: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after.
+
+    If `scaled`, a map in float16 has its rows divided by the last result; there is one map then.
+    """
     after = mean is not None and dtype == torch.bfloat16
     if not after and matrix.dtype == dtype and matrix.is_contiguous():
-        return matrix, mean, None
+        return matrix, mean, None, None
     slots, d, _ = matrix.shape
     rounded = matrix.new_empty(slots, d, d, dtype=dtype)
-    if mean is None or not after:
-        fold_launcher(slots, d, matrix.stride())(matrix, None, None, rounded, None)
-        return rounded, mean, None
-    pulls = _empty(matrix, slots, d)
-    fold_launcher(slots, d, matrix.stride(), slots // mean.shape[0], shifted=True)(matrix, mean, None, rounded, pulls)
-    return rounded, None, pulls
+    pulls = _empty(matrix, slots, d) if after else None
+    scales = _empty(matrix, d) if scaled and dtype == torch.float16 else None
+    per_part = slots // mean.shape[0] if mean is not None and after else 1
+    launch = fold_launcher(slots, d, matrix.stride(), per_part, shifted=after, scaled=scales is not None)
+    launch(matrix, mean if after else None, None, rounded, pulls, scales)
+    return rounded, None if after else mean, pulls, scales
 
 
 @remember
@@ -256,10 +262,11 @@ def fold_launcher(
     factor: float = 1.0,
     shifted: bool = False,
     retried: bool = False,
+    scaled: bool = False,
 ) -> Launcher:
     """For `factor` times the maps; if `shifted`, with products with `share` times the mean of each `per_part` maps."""
     k = min(128, triton.next_power_of_2(d))
-    constants = {"SHIFTED": shifted, "RETRIED": retried, "D": 16, "K": k, "num_warps": 4}
+    constants = {"SHIFTED": shifted, "RETRIED": retried, "SCALED": scaled, "D": 16, "K": k, "num_warps": 4}
     numbers = (d, *strides, per_part, float(share), float(factor))
     return Launcher(programs.fold_kernel, (triton.cdiv(d, 16), slots), numbers, constants)
 

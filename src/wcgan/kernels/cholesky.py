@@ -24,6 +24,7 @@ THREADS, TILE, STRIDE, COLUMNS = 512, 32, 40, 2 * 8 * 36  # as in cholesky.cu
 # Attributes of a function, by the driver's numbers.
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
+INVALID_CONTEXT = 201
 
 
 def supports(covariance: Tensor, levels: tuple[float, ...]) -> bool:
@@ -160,8 +161,9 @@ class _Kernel:
         binary = _source_to_binary(source, (f"--gpu-architecture=sm_{major}{minor}",))
         self.driver = driver = _library("libcuda.so.1", "nvcuda.dll")
         torch.cuda.current_stream(device).synchronize()  # makes the device's context current
-        module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
+        module, self.function, self.context = (ctypes.c_void_p() for _ in range(3))
         with torch.cuda.device(device):
+            _check(driver, driver.cuCtxGetCurrent(ctypes.byref(self.context)))
             _check(driver, driver.cuModuleLoadData(ctypes.byref(module), binary))
             _check(driver, driver.cuModuleGetFunction(ctypes.byref(self.function), module, name.encode()))
             _check(driver, driver.cuFuncSetAttribute(self.function, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory))
@@ -171,10 +173,11 @@ class _Kernel:
         """Launches the kernel on a stream of its device, which is the current one."""
         values = (*map(ctypes.c_void_p, addresses), *numbers)
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        place = ctypes.c_void_p(stream)
-        result = self.driver.cuLaunchKernel(
-            self.function, grid, 1, 1, THREADS, 1, 1, self.shared_memory, place, pointers, None
-        )
+        size, place = (grid, 1, 1, THREADS, 1, 1, self.shared_memory), ctypes.c_void_p(stream)
+        result = self.driver.cuLaunchKernel(self.function, *size, place, pointers, None)
+        if result == INVALID_CONTEXT:  # a thread that has not used the device before
+            _check(self.driver, self.driver.cuCtxSetCurrent(self.context))
+            result = self.driver.cuLaunchKernel(self.function, *size, place, pointers, None)
         if result:
             _check(self.driver, result)
 

@@ -121,9 +121,9 @@ def _forward(
     _add_product(s, color, "w", "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
     matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, "mean")
     term = ("x", matrix, mean, pulls)
-    flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), indexed)
+    flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), False, indexed)
     last = map_launcher((n, d, length), out, x, x, (slots, slots, slots), 1, 1, flags, dtype.itemsize, precision)
-    s.add(last, "out", shift, *term, *term, "index" if indexed else None)
+    s.add(last, "out", shift, *term, *term, None, "index" if indexed else None)
     return s
 
 
@@ -220,9 +220,9 @@ def _backward(
     if fixed:
         matrix, _, _ = _fold(s, *mapping)
         term = ("z", matrix, None, None)
-        flags, maps = (*[False] * 6, indexed), (slots, slots, slots)
+        flags, maps = (*[False] * 7, indexed), (slots, slots, slots)
         last = map_launcher((n, d, length), out, z, z, maps, 1, 1, flags, dtype.itemsize, precision)
-        s.add(last, "grad_x", None, *term, *term, indices)
+        s.add(last, "grad_x", None, *term, *term, None, indices)
         return s
     # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W
     inner, half, curvature = (s.lay_out("scratch", name, d * d) for name in ("inner", "half", "curvature"))
@@ -230,20 +230,21 @@ def _backward(
     _add_product(s, "w", inner, half, (d, d, d), (1, d), (d, 1), mirrored=True)
     _add_product(s, half, "w", curvature, (d, d, d), (d, 1), (d, 1))
     factor = -(1 - eps) / (count - 1)
-    second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, "mean", factor, "retry")
+    scales = s.lay_out("scratch", "scales", d) if dtype == torch.float16 else None
+    second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, "mean", factor, "retry", scales)
     offset = own = None
     if slots == 1:  # less the mean of the first term
         matrix, own = s.lay_out("scratch", "matrix", d * d, dtype), s.lay_out("scratch", "own", d)
         fold = fold_launcher(1, d, (d * d, 1, d), 1, 1 / count, shifted=True)
-        s.add(fold, "mapping", "sums", None, matrix, own)
+        s.add(fold, "mapping", "sums", None, matrix, own, None)
     else:
         matrix, _, _ = _fold(s, *mapping)
         offset = s.lay_out("scratch", "offset", d)
         _add_product(s, "sums", "mapping", offset, (1, d, slots * d), (0, 1), (d, 1), -1 / count)
-    flags = (offset is not None, False, False, mean is not None, own is not None, pulls is not None, indexed)
-    kinds = (1, slots, 1)
+    after = (own is not None, pulls is not None, scales is not None)
+    flags, kinds = (offset is not None, False, False, mean is not None, *after, indexed), (1, slots, 1)
     last = map_launcher((n, d, length), out, z, x, kinds, 1, 2, flags, dtype.itemsize, precision)
-    s.add(last, "grad_x", offset, "z", matrix, None, own, "x", second, mean, pulls, indices)
+    s.add(last, "grad_x", offset, "z", matrix, None, own, "x", second, mean, pulls, scales, indices)
     return s
 
 
@@ -354,6 +355,7 @@ def _fold(
     mean: str | None = None,
     factor: float = 1.0,
     retry: str | None = None,
+    scales: str | None = None,
 ) -> tuple[str, str | None, str | None]:
     """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after."""
     after = mean is not None and dtype == torch.bfloat16
@@ -361,8 +363,8 @@ def _fold(
         return matrix, mean, None
     rounded = s.lay_out("scratch", f"{matrix} rounded", slots * d * d, dtype)
     pulls = s.lay_out("scratch", f"{matrix} pulls", slots * d) if after else None
-    launch = fold_launcher(slots, d, strides, slots, 1.0, factor, after, retry is not None)
-    s.add(launch, matrix, mean if after else None, retry, rounded, pulls)
+    launch = fold_launcher(slots, d, strides, slots, 1.0, factor, after, retry is not None, scales is not None)
+    s.add(launch, matrix, mean if after else None, retry, rounded, pulls, scales)
     return rounded, None if after else mean, pulls
 
 

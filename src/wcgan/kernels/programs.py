@@ -143,13 +143,24 @@ def products_kernel(
 
 
 @triton.jit
+def _map_tile(source, rows, columns, d, si, sj, kept, level, RETRIED: tl.constexpr):
+    """A tile of `kept` times a map, and if RETRIED, plus `level` times the identity."""
+    inside = (rows < d)[:, None] & (columns < d)[None, :]
+    m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0) * kept
+    if RETRIED:
+        m += tl.where(rows[:, None] == columns[None, :], level, 0.0)
+    return m
+
+
+@triton.jit
 def fold_kernel(
-    matrix, mean, retry, rounded, pulls, d, sk, si, sj, slots_per_part, share, factor,
-    SHIFTED: tl.constexpr, RETRIED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
+    matrix, mean, retry, rounded, pulls, scales, d, sk, si, sj, slots_per_part, share, factor,
+    SHIFTED: tl.constexpr, RETRIED: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
 ):
     """`factor` times the maps, in the batch's type, and their products with `share` times the mean.
 
-    If RETRIED, the maps are first shrunk by `retry` towards (trace / d) I.
+    If RETRIED, the maps are first shrunk by `retry` towards (trace / d) I. If SCALED, each row is divided by the power
+    of two below its largest element, which goes to `scales`: small rows would be rounded to little or nothing.
     """
     slot = tl.program_id(1)
     rows = tl.program_id(0) * D + tl.arange(0, D)
@@ -163,13 +174,23 @@ def fold_kernel(
         shrinkage = tl.load(retry)
         level = factor * shrinkage * (tl.sum(trace) / d)
         kept = factor * (1.0 - shrinkage)
+    scale = tl.full((D,), 1.0, tl.float32)
+    if SCALED:
+        largest = tl.zeros((D,), tl.float32)
+        for start in range(0, d, K):
+            columns = start + tl.arange(0, K)
+            m = _map_tile(source, rows, columns, d, si, sj, kept, level, RETRIED)
+            largest = tl.maximum(largest, tl.max(tl.abs(m), 1))
+        known = (largest > 1e-30) & (largest < 1e30)
+        scale = tl.where(known, tl.exp2(tl.floor(tl.log2(tl.where(known, largest, 1.0)))), 1.0)
+        tl.store(scales + slot * d + rows, scale, mask=rows < d)
     pull = tl.zeros((D,), tl.float32)
     for start in range(0, d, K):
         columns = start + tl.arange(0, K)
         inside = (rows < d)[:, None] & (columns < d)[None, :]
-        m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0) * kept
-        if RETRIED:
-            m += tl.where(rows[:, None] == columns[None, :], level, 0.0)
+        m = _map_tile(source, rows, columns, d, si, sj, kept, level, RETRIED)
+        if SCALED:
+            m /= scale[:, None]
         m = m.to(rounded.dtype.element_ty)
         tl.store(target + rows[:, None] * d + columns[None, :], m, mask=inside)
         if SHIFTED:
@@ -325,13 +346,16 @@ def _add_term(
 
 @triton.jit
 def map_kernel(
-    out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, index, count, length, per_part, per_slot, d,
+    out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, scales, index, count, length, per_part, per_slot, d,
     on, od, ol, an, ad, al, bn, bd, bl, offset_slots, slots1, slots2,
     TERMS: tl.constexpr, OFFSET: tl.constexpr, RELU: tl.constexpr, CENTRED1: tl.constexpr, CENTRED2: tl.constexpr,
-    PULLED1: tl.constexpr, PULLED2: tl.constexpr, SLOTTED: tl.constexpr, INDEXED: tl.constexpr, FLAT: tl.constexpr,
-    PRECISION: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+    PULLED1: tl.constexpr, PULLED2: tl.constexpr, SCALED: tl.constexpr, SLOTTED: tl.constexpr, INDEXED: tl.constexpr,
+    FLAT: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
 ):
-    """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample if there are slots), N channels."""
+    """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample if there are slots), N channels.
+
+    If SCALED, the rows of the second map are to be multiplied by `scales`, which all slots share.
+    """
     sides = tl.cdiv(d, N)  # tiles of the same positions follow each other, and find them in the cache
     tile, side = tl.program_id(0) // sides, tl.program_id(0) % sides
     zero = tile * 0
@@ -356,9 +380,14 @@ def map_kernel(
     if TERMS == 2:
         rows2 = _rows(x2, zero, v, count, index, index, length, bn, bl, FLAT, False)
         slot2 = tl.minimum(slot, slots2 - 1)
+        if SCALED:
+            scale = tl.load(scales + outputs, mask=outputs < d, other=1.0)[None, :]
+            acc /= scale
         acc = _add_term(
             acc, rows2, inside, bd, m2, slot2, mean2, part, pulls2, outputs, d, CENTRED2, PULLED2, PRECISION, K
         )
+        if SCALED:
+            acc *= scale
     if OFFSET:
         base = offset + tl.minimum(slot, offset_slots - 1).to(tl.int64) * d
         acc += tl.load(base + outputs, mask=outputs < d, other=0)[None, :]

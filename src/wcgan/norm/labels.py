@@ -29,11 +29,12 @@ def check_labels(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
 
 def check_labels_on_cpu(labels: Tensor, classes: int) -> Tensor:
     """Labels -> indices, in few calls; a `ValueError` if one is out of range."""
-    if labels.numel():
-        for label in map(int, labels.aminmax()):
+    index = labels.to(torch.int64)
+    if index.numel():
+        for label in map(int, index.aminmax()):
             if not 0 <= label < classes:
                 raise ValueError(out_of_range(label, classes))
-    return labels.to(torch.int64)
+    return index
 
 
 def out_of_range(label: int, classes: int) -> str:
@@ -76,11 +77,13 @@ class LabelReport:
 
     def check(self, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         """`check_labels` for labels on a GPU, and an asynchronous copy of the first out-of-range label to the host."""
+        if not labels.numel():
+            return check_labels(labels, classes)
         captured = torch.cuda.is_current_stream_capturing()
         if captured:  # nobody reads the report of a replay
             found = torch.zeros(2, dtype=torch.int64, device=labels.device)
         elif self._device is None or self._device.device != labels.device:
-            self._host = torch.zeros(2, dtype=torch.int64, pin_memory=True)
+            self._host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=True)
             found = self._device = torch.zeros(2, dtype=torch.int64, device=labels.device)
         else:
             found = self._device
