@@ -58,10 +58,10 @@ def factorise(covariance: Tensor, eps: float, levels: tuple[float, ...]) -> tupl
 def factorise_in_blocks(matrix: Tensor, levels: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     """W = L^-1 of positive definite matrices `(g, p, p)` = L L^T of any size, and whether each could be factorised.
 
-    With blocks A, B, C of the lower triangle and U = A's W, the block below U's is L = B U^T, and C - L L^T is next.
+    Of its blocks A, B below A, and C: with U = W(A) and L = B U^T, the blocks of W are U, -V L U and V = W(C - L L^T).
 
     Args:
-        matrix: float32; only the lower triangle counts.
+        matrix: float32 and symmetric.
         levels: those of a kernel that is there. A matrix that needs one of them could not be factorised.
     """
     p = matrix.shape[-1]
