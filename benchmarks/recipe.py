@@ -19,7 +19,7 @@ from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.train.start import start
 
-# What each row changes: the recipe without the two parts that helped most.
+# What each row is a change of: the recipe without the two parts that helped most.
 START = ("generator.widths=[128, 128, 128]", "train.consistency=0")
 # Row -> the settings that it changes.
 ROWS: dict[str, tuple[str, ...]] = {
