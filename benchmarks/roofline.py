@@ -166,11 +166,14 @@ def config_to_work(config: Config) -> list[Work]:
     def adam(parameters: int) -> Work:
         return Work("adam", 0.0, ADAM * PARAMETER * parameters, 0.0)
 
-    update = forward(d_alone, 2 * train.batch) + backward(d_alone, 2 * train.batch, weights=True) + [adam(sizes["d"])]
+    seen = train.batch * (3 if train.consistency else 2)  # consistency shows the real images twice
+    update = forward(d_alone, seen) + backward(d_alone, seen, weights=True) + [adam(sizes["d"])]
     critic = forward(g, train.critic_steps * train.batch) + train.critic_steps * update
     number = train.generator_batch
     through = forward(d_behind, number) + backward(d_behind, number, weights=False)
-    return critic + forward(g, number) + backward(g, number, weights=True) + through + [adam(sizes["g"])]
+    averaged = bool(train.ema or train.ema_half_life)
+    again = forward(g, number) if averaged and train.ema_statistics == "recomputed" else []
+    return critic + forward(g, number) + backward(g, number, weights=True) + through + again + [adam(sizes["g"])]
 
 
 def work_to_floor(work: list[Work]) -> Floor:
