@@ -31,6 +31,8 @@ from wcgan.functional.normalize import whiten_color
 
 Shared = tuple[Tensor, Tensor]
 """A matrix and a shift that are added to those of all slots."""
+Update = tuple[Any, tuple[Tensor, Tensor], float]
+"""The running statistics, the counters and the momentum, as `kernels.layer` takes them."""
 
 
 def as_slots(color: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,6 +49,7 @@ class Result(NamedTuple):
         covariance: `(d, d)`; None if it is in `kept`.
         retry: `(1,)`; None if the covariance is known to be finite and was factorised at the first attempt.
         kept: the statistics as `kernels.layer` has them; None without kernels.
+        updated: whether the running statistics have been updated already.
     """
 
     out: Tensor
@@ -54,6 +57,7 @@ class Result(NamedTuple):
     covariance: Tensor | None = None
     retry: Tensor | None = None
     kept: Tensor | None = None
+    updated: bool = False
 
 
 def whiten_color_eagerly(
@@ -65,6 +69,7 @@ def whiten_color_eagerly(
     shared: Shared | None,
     eps: float,
     relu: bool,
+    updates: Callable[[int], Update | None] | None,
 ) -> Result | None:
     """`whiten_color` with full matrices and without groups; None where this is not the way to compute it.
 
@@ -77,6 +82,7 @@ def whiten_color_eagerly(
         shared: `(d, d)` and `(d,)`, or None.
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
+        updates: the number of a device -> what kernels there can update, if they can; None for nothing to update.
     """
     if color is None or shift is None:
         return None
@@ -85,7 +91,7 @@ def whiten_color_eagerly(
         return None
     if torch.compiler.is_compiling():
         color, shift = add_shared(color, shift, shared)
-        return _whiten_color_compiled(x, color, shift, index, poison, eps, relu)
+        return _whiten_color_compiled(x, color, shift, index, poison, eps, relu, updates)
     if not is_eager((x, color, shift, index, *(shared or ()))):
         return None
     if kernels_for(x) is not None:
@@ -96,9 +102,9 @@ def whiten_color_eagerly(
         given = (_plain(color), _plain(shift), *_plain_shared(shared))
         if not _share_device(x, *given):
             return None
-        factorise = _fused if fused else _by_library
-        out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept)
-        return Result(out, kept=kept[0])
+        factorise, update = _fused if fused else _by_library, None if updates is None else updates(x.get_device())
+        out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept, update)
+        return Result(out, kept=kept[0], updated=update is not None)
     if x.device.type != "cpu" or size > LARGEST_ON_CPU:
         return None
     dtype = compute_dtype(x)
@@ -108,7 +114,8 @@ def whiten_color_eagerly(
     shift = shift if poison is None else shift + poison
     statistics: list[Tensor | None] = []
     out = _WhitenColor.apply(x, color, shift, index, eps, relu, statistics)
-    return Result(out, *statistics)
+    mean, covariance, retry = statistics
+    return Result(out, mean, covariance, retry)
 
 
 def map_by_kernels(
@@ -134,7 +141,7 @@ def map_by_kernels(
     if not _share_device(x, *given, *fixed):
         return None
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *given)):
-        out: Tensor = _ByKernels.apply(x, *given, index, poison, fixed, 0.0, relu, _fused, [])
+        out: Tensor = _ByKernels.apply(x, *given, index, poison, fixed, 0.0, relu, _fused, [], None)
         return out
     shared = None if shared is None else given[2:]
     return layer_kernels().forward(x, *given[:2], index, poison, shared, fixed, 0.0, relu, _fused, keep=False)[0]
@@ -222,9 +229,10 @@ class _ByKernels(torch.autograd.Function):
         relu: bool,
         factorise: Callable[..., Any],
         statistics: list[Tensor],
+        update: Update | None,
     ) -> Any:
         shared = None if shared_color is None else (shared_color, shared_shift)
-        out, kept = layer_kernels().forward(x, color, shift, index, poison, shared, fixed, eps, relu, factorise)
+        out, kept = layer_kernels().forward(x, color, shift, index, poison, shared, fixed, eps, relu, factorise, update)
         ctx.eps = eps
         result = out if relu else None
         ctx.save_for_backward(x, color, shift, shared_color, shared_shift, index, result, kept, *(fixed or ()))
@@ -254,7 +262,7 @@ class _ByKernels(torch.autograd.Function):
                 wanted = (ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:5]))
                 given = (x, grad, color, shift, index, shared_color is not None, tuple(fixed) or None)
                 gradients = layer_kernels().backward(*given, kept, ctx.eps, wanted)
-            return (*gradients, *[None] * 7)
+            return (*gradients, *[None] * 8)
 
 
 def _fused(d: int, device: int, eps: float) -> Any:
@@ -288,13 +296,20 @@ def _whiten_color_compiled(
     poison: Tensor | None,
     eps: float,
     relu: bool,
+    updates: Callable[[int], Update | None] | None,
 ) -> Result | None:
     d = color.shape[-1]  # known to the compiler, which x.shape[1] may not be
     if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d) or transformed():
         return None
     if not _are_few(x, color) or not x.device == color.device == shift.device:
         return None
-    out, kept = _layer(x, _plain(color), _plain(shift), index, poison, eps, relu)
+    given = (x, _plain(color), _plain(shift), index, poison, eps, relu)
+    update = None if updates is None else updates(x.get_device())
+    if update is not None:
+        running, counters, step = update
+        out, kept = _training_layer.operator(*given, *(running or (None, None, None)), *counters, step)
+        return Result(out, kept=kept, updated=True)
+    out, kept = _layer.operator(*given)
     retry, covariance = (-(-d // 32) + n for n in (0, 1))  # where `kernels.layer` has them, in blocks of 32
     return Result(out, kept[:d], kept[32 * covariance :][: d * d].view(d, d), kept[32 * retry :][:1])
 
@@ -311,7 +326,7 @@ def _is_compiled_by_kernels(kind: str, device: int, dtype: torch.dtype, d: int) 
 _is_compiled_by_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a fact of the machine
 
 
-def _fake_layer(x, color, shift, index, poison, eps, relu) -> tuple[Tensor, Tensor]:
+def _fake_layer(x, color, shift, index, poison, eps, relu, *_) -> tuple[Tensor, Tensor]:
     d, slots = x.shape[1], color.shape[0] if color.dim() == 3 else 1
     blocks = -(-d // 32) + 1 + 2 * -(-d * d // 32) + -(-slots * d * d // 32)
     return torch.empty_like(x), color.new_empty(32 * blocks)
@@ -332,10 +347,38 @@ def _layer(
     return out, kept
 
 
+@register(
+    "training_layer",
+    fake=_fake_layer,
+    mutates=("running_mean", "running_second", "tracked", "retried", "nonfinite"),
+)
+def _training_layer(
+    x: Tensor,
+    color: Tensor,
+    shift: Tensor,
+    index: Optional[Tensor],
+    poison: Optional[Tensor],
+    eps: float,
+    relu: bool,
+    running_mean: Optional[Tensor],
+    running_second: Optional[Tensor],
+    tracked: Optional[Tensor],
+    retried: Tensor,
+    nonfinite: Tensor,
+    step: float,
+) -> tuple[Tensor, Tensor]:
+    """The same, which also updates the running statistics: no operations for them are left to the compiler."""
+    running = None if running_mean is None else (running_mean, running_second, tracked)
+    factorise, update = _fused if x.is_cuda else _by_library, (running, (retried, nonfinite), step)
+    out, kept = layer_kernels().forward(x, color, shift, index, poison, None, None, eps, relu, factorise, update)
+    return out, kept
+
+
 def _layer_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, _, ctx.eps, relu = inputs
+    x, color, shift, index, _, ctx.eps, relu, *rest = inputs
     out, kept = output
-    ctx.save_for_backward(*tensors, kept, out if relu else None)
+    ctx.without_gradient = 4 + len(rest)
+    ctx.save_for_backward(x, color, shift, index, kept, out if relu else None)
     ctx.mark_non_differentiable(kept)
     ctx.set_materialize_grads(False)
 
@@ -343,13 +386,13 @@ def _layer_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _layer_backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     x, color, shift, index, kept, out = ctx.saved_tensors
     if grad is None:
-        return (None,) * 7
+        return (None,) * (3 + ctx.without_gradient)
     grad = like(grad, x)
     if out is not None:
         grad = torch.where(out > 0, grad, 0)
     wanted = ctx.needs_input_grad[0]
     grad_x, grad_color, grad_shift = _layer_gradients(x, grad, color, shift, index, kept, ctx.eps, wanted)
-    return grad_x if wanted else None, grad_color, grad_shift, *[None] * 4
+    return grad_x if wanted else None, grad_color, grad_shift, *[None] * ctx.without_gradient
 
 
 def _fake_layer_gradients(x, grad, color, shift, index, kept, eps, wanted) -> tuple[Tensor, Tensor, Tensor]:
@@ -373,6 +416,7 @@ def _layer_gradients(
 
 
 register_gradient(_layer, _layer_backward, _layer_context)
+register_gradient(_training_layer, _layer_backward, _layer_context)
 
 
 # One coloring for all samples, without kernels: the batch is a matrix (d, m)

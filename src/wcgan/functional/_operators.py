@@ -29,8 +29,10 @@ _LIBRARIES: dict[str, torch.library.Library] = {}
 _GRADIENTS: dict[str, type[torch.autograd.Function]] = {}
 
 
-def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: makes a pure function the operator `wcgan::name`, which autocast does not affect.
+def register(name: str, fake: Callable[..., Any], mutates: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: makes a function the operator `wcgan::name`, which autocast does not affect.
+
+    The function is pure, or changes the arguments named by `mutates`, which have no derivative and no rule for `vmap`.
 
     The dispatcher takes longer than a small batch. In eager code, where nobody looks at operators, the function is
     called directly, with its derivative as an autograd function. A compiled graph does call the operator, which is
@@ -40,11 +42,12 @@ def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         function = _without_autocast(function)
         library = _LIBRARIES[name] = torch.library.Library("wcgan", "FRAGMENT")
-        library.define(name + torch.library.infer_schema(function, mutates_args=()), tags=(_COMPLIANT,))
+        library.define(name + torch.library.infer_schema(function, mutates_args=mutates), tags=(_COMPLIANT,))
         operator = getattr(torch.ops.wcgan, name).default
         library.impl(name, function, "CompositeExplicitAutograd")
         torch.library.register_fake(operator, fake, lib=library)
-        torch.library.register_vmap(operator, _one_by_one(operator), lib=library)
+        if not mutates:
+            torch.library.register_vmap(operator, _one_by_one(operator), lib=library)
         derivative = Info(None, None)
         differentiable = make_autograd_impl(operator, derivative)
         library.impl(name, differentiable, "Autograd", with_keyset=True)
