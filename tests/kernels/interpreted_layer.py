@@ -321,6 +321,21 @@ def test_a_layer_compiled_by_inductor_has_the_bits_of_the_eager_one_in_every_ste
     assert all(t._version > version for t, version in zip(layer.buffers(), versions, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
+def test_a_layer_that_is_called_twice_in_a_compiled_graph_updates_its_statistics_twice(compiled_by_kernels):
+    layer = wcgan.WhiteningColoring2d(6, momentum=0.3)
+    other, x = copy.deepcopy(layer), make_batch((8, 6, 9)).unflatten(2, (3, 3))
+    results = []
+    for module in (layer, other):
+
+        def twice(x, module=module):
+            return module(x), module.running_mean + 1, module(3 * x + 1), module.running_mean + 1
+
+        results.append([*(torch.compile(twice, fullgraph=True) if module is layer else twice)(x), *module.buffers()])
+    assert_same_bits(*([t.detach() for t in result] for result in results))
+    assert layer.num_batches_tracked == 2
+
+
 def test_a_compiled_layer_that_is_computed_again_in_the_backward_pass_updates_its_statistics_once(compiled_by_kernels):
     layer = wcgan.WhiteningColoring2d(6, momentum=0.3)
     other, x = copy.deepcopy(layer), make_batch((8, 6, 9)).unflatten(2, (3, 3))

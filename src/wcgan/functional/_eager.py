@@ -367,7 +367,11 @@ def _training_layer(
     nonfinite: Tensor,
     step: float,
 ) -> tuple[Tensor, Tensor]:
-    """The same, which also updates the running statistics: no operations for them are left to the compiler."""
+    """The same, which also updates the running statistics: no operations for them are left to the compiler.
+
+    Inductor runs it in place, on the buffers themselves. If one graph calls a layer twice and returns a `clone()` of a
+    buffer made in between, Inductor leaves out the clone, as with any operator that changes its arguments.
+    """
     running = None if running_mean is None else (running_mean, running_second, tracked)
     factorise, update = _fused if x.is_cuda else _by_library, (running, (retried, nonfinite), step)
     out, kept = layer_kernels().forward(x, color, shift, index, poison, None, None, eps, relu, factorise, update)
