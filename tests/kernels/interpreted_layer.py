@@ -14,7 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
 import wcgan
-from wcgan.functional import _eager
+from wcgan.functional import _by_kernels
 from wcgan.functional.normalize import Statistics
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
@@ -78,7 +78,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     fixed = None if statistics == "of the batch" else (torch.randn(d, d), torch.randn(d))
     shared = None if kind == "shared" else (torch.randn(d, d), torch.randn(d))
     relu = kind == "class"
-    arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _eager._by_library)
+    arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _by_kernels._by_library)
     out, kept = layer_kernels.forward(x, color, shift, *arguments)
     grad = torch.randn_like(out)
     masked = torch.where(out > 0, grad, 0) if relu else grad
@@ -107,7 +107,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
 def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_small(kind):
     x = (100 * make_batch((6, 9, 50), mean=0.0)).half()
     color, shift, index = colorings(kind, 6, 9)
-    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _eager._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_library)
     grad = (1e-4 * (torch.randn(out.shape) + out)).half()  # that map is of about 1e-8
     grad_x, *_ = layer_kernels.backward(x, grad, color, shift, index, False, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
@@ -120,7 +120,7 @@ def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_smal
 @pytest.mark.parametrize("shape", [(7, 4), (7, 4, 1), (5, 4, 3), (3, 4, 2, 1), (2, 4, 2, 3, 2), (1, 4, 7)], ids=str)
 def test_batches_of_every_rank(shape):
     x, (color, shift, _) = torch.randn(shape), colorings("shared", 1, 4)
-    out, kept = layer_kernels.forward(x, color, shift, None, None, None, None, EPS, False, _eager._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, None, None, None, None, EPS, False, _by_kernels._by_library)
     grad = torch.randn_like(out)
     grad_x, *_ = layer_kernels.backward(x, grad, color, shift, None, False, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
@@ -198,7 +198,7 @@ def test_running_statistics_are_updated_as_by_plain_operators(momentum, name):
 
 @pytest.fixture
 def kernels_everywhere(monkeypatch):
-    for name in ("_eager", "_passes", "parts"):  # `wcgan.functional.affine` is the function of that name
+    for name in ("_by_kernels", "_eager", "_passes", "parts"):  # `wcgan.functional.affine` is the function of that name
         monkeypatch.setattr(sys.modules[f"wcgan.functional.{name}"], "kernels_for", lambda *_: batch)
 
 
@@ -245,7 +245,7 @@ def test_several_cotangents_at_once_may_have_any_layout(kernels_everywhere):
 
 @pytest.fixture
 def compiled_by_kernels(kernels_everywhere, monkeypatch):
-    monkeypatch.setattr(_eager, "_is_compiled_by_kernels", constant(lambda *_: True))
+    monkeypatch.setattr(_by_kernels, "_is_compiled_by_kernels", constant(lambda *_: True))
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -370,7 +370,7 @@ def test_the_operators_keep_pytorchs_rules(kind, monkeypatch):
     monkeypatch.setattr(layer_kernels, "_room", zeros)  # results are compared with what lies between their arrays
     x, (color, shift, index) = torch.randn(4, 5, 3), colorings(kind, 4, 5)
     given = (x, color, shift, index, torch.zeros(()), EPS, True)
-    kept, grad, ops = _eager._layer(*given)[1], torch.randn(4, 5, 3), torch.ops.wcgan
+    kept, grad, ops = _by_kernels._layer(*given)[1], torch.randn(4, 5, 3), torch.ops.wcgan
     torch.library.opcheck(ops.layer_gradients.default, (x, grad, color, shift, index, kept, EPS, True))
     running = (torch.randn(5), torch.randn(5, 5), *(torch.zeros((), dtype=torch.int64) for _ in range(3)))
     for t in (x, color, shift):
@@ -383,6 +383,6 @@ def test_the_operators_keep_pytorchs_rules(kind, monkeypatch):
 @pytest.mark.parametrize(("d", "kind"), [(2, "shared"), (5, "class"), (6, "sample"), (32, "shared")])
 def test_the_compiler_is_told_the_size_of_what_is_kept(d, kind):
     x, (color, shift, index) = torch.randn(3, d, 2), colorings(kind, 3, d)
-    found = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _eager._by_library)
-    told = _eager._fake_layer(x, color, shift, index, None, EPS, False)
+    found = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_library)
+    told = _by_kernels._fake_layer(x, color, shift, index, None, EPS, False)
     assert [(t.shape, t.dtype) for t in found] == [(t.shape, t.dtype) for t in told]

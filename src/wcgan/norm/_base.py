@@ -11,12 +11,13 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn.functional import batch_norm
 
-from wcgan.functional._eager import Shared, add_shared, as_slots, map_by_kernels, whiten_color_eagerly
+from wcgan.functional._by_kernels import map_by_kernels
+from wcgan.functional._eager import whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS, WhiteningKind
 from wcgan.functional._operators import check_batch, check_groups, is_eager, kernels_for, layer_kernels, transformed
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
-from wcgan.functional.affine import affine, compose, map_eagerly
+from wcgan.functional.affine import Shared, add_shared, affine, as_slots, compose, map_eagerly
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wcgan.functional._eager import Update
+from wcgan.functional._by_kernels import Update
 from wcgan.functional._factorisations import WhiteningKind
 from wcgan.functional._operators import is_eager, within_transform
 from wcgan.functional._passes import compute_dtype
