@@ -7,13 +7,14 @@ import types
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from tests.kernels.cases import in_layout, make_batch
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
 import wcgan
-from wcgan.functional import _eager
+from wcgan.functional import _by_kernels
 from wcgan.functional.normalize import Statistics
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
@@ -77,7 +78,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     fixed = None if statistics == "of the batch" else (torch.randn(d, d), torch.randn(d))
     shared = None if kind == "shared" else (torch.randn(d, d), torch.randn(d))
     relu = kind == "class"
-    arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _eager._by_library)
+    arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _by_kernels._by_library)
     out, kept = layer_kernels.forward(x, color, shift, *arguments)
     grad = torch.randn_like(out)
     masked = torch.where(out > 0, grad, 0) if relu else grad
@@ -106,7 +107,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
 def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_small(kind):
     x = (100 * make_batch((6, 9, 50), mean=0.0)).half()
     color, shift, index = colorings(kind, 6, 9)
-    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _eager._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_library)
     grad = (1e-4 * (torch.randn(out.shape) + out)).half()  # that map is of about 1e-8
     grad_x, *_ = layer_kernels.backward(x, grad, color, shift, index, False, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
@@ -119,7 +120,7 @@ def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_smal
 @pytest.mark.parametrize("shape", [(7, 4), (7, 4, 1), (5, 4, 3), (3, 4, 2, 1), (2, 4, 2, 3, 2), (1, 4, 7)], ids=str)
 def test_batches_of_every_rank(shape):
     x, (color, shift, _) = torch.randn(shape), colorings("shared", 1, 4)
-    out, kept = layer_kernels.forward(x, color, shift, None, None, None, None, EPS, False, _eager._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, None, None, None, None, EPS, False, _by_kernels._by_library)
     grad = torch.randn_like(out)
     grad_x, *_ = layer_kernels.backward(x, grad, color, shift, None, False, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
@@ -175,15 +176,16 @@ def test_running_statistics_are_updated_as_by_plain_operators(momentum, name):
         *((nothing, torch.tensor(torch.nan), covariance), (nothing, None, broken)),
     ):
         other, versions = copy.deepcopy(layer), [t._version for t in layer.buffers()]
+        updates = layer._updates_by_kernels(-1)
         if name == "WC":
-            kept = torch.empty(1000)
-            for target, value in zip(layer_kernels.statistics(kept, 5), (mean, of_batch, retry), strict=True):
-                target.copy_(value)
-            layer._update_by_kernel(kept, poison)
+            running, counters, step = updates
+            launch = batch.update_launcher(5, step, True, poison is not None, True, True)
+            launch(mean, of_batch, retry, poison, *running, *counters)
+            batch.count_changes(running, counters)
             second = of_batch.unsqueeze(0)
         else:
             retry, second = nothing, of_batch.diagonal().clone().view(5, 1, 1)
-            batch.update(mean, second.flatten(), poison, *layer._running_and_counters(-1), momentum)
+            batch.update(mean, second.flatten(), poison, *updates)
         other._update(Statistics(mean, second, retry), poison)
         assert all(t._version > version for t, version in zip(layer.buffers(), versions, strict=True))
         torch.testing.assert_close(dict(layer.state_dict()), dict(other.state_dict()))
@@ -196,7 +198,7 @@ def test_running_statistics_are_updated_as_by_plain_operators(momentum, name):
 
 @pytest.fixture
 def kernels_everywhere(monkeypatch):
-    for name in ("_eager", "_passes", "parts"):  # `wcgan.functional.affine` is the function of that name
+    for name in ("_by_kernels", "_eager", "_passes", "parts"):  # `wcgan.functional.affine` is the function of that name
         monkeypatch.setattr(sys.modules[f"wcgan.functional.{name}"], "kernels_for", lambda *_: batch)
 
 
@@ -241,43 +243,146 @@ def test_several_cotangents_at_once_may_have_any_layout(kernels_everywhere):
     torch.testing.assert_close(at_once, torch.stack(one_by_one), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["WC", "cWC", "cWC_sa"])
-def test_a_compiled_layer_is_one_operator_each_way(variant, kernels_everywhere, monkeypatch):
-    monkeypatch.setattr(_eager, "_is_compiled_by_kernels", constant(lambda *_: True))
-    for d, n in ((6, 8), (5, 8), (7, 12)):  # other sizes make the compiler take them for variables
-        check_compiled(variant, d, n)
-
-
-def check_compiled(variant, d, n):
-    classes = None if variant == "WC" else 3
-    layer = wcgan.normalization(variant, d, classes)
-    other, calls = copy.deepcopy(layer), []
-    x, labels = make_batch((n, d, 9)).unflatten(2, (3, 3)), (torch.arange(n) % 3,) if classes else ()
-
-    def backend(graph, _):
-        calls.extend(str(node.target) for node in graph.graph.nodes if "wcgan" in str(node.target))
-        return make_boxed_func(graph.forward)
-
-    compiled = torch.compile(layer, backend=aot_autograd(fw_compiler=backend), fullgraph=True)
-    for module, call in ((layer, compiled), (other, other)):
-        given = x.clone().requires_grad_()
-        out = call(given, *labels, relu=True)
-        out.sin().sum().backward()
-        module.found = [out.detach(), given.grad, *(p.grad for p in module.parameters()), *module.buffers()]
-    for value, wanted in zip(layer.found, other.found, strict=True):
-        torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-4)
-    whitening = [call for call in calls if "label" not in call]
-    assert whitening == ["wcgan.layer.default", "wcgan.layer_gradients.default"]
-
-
-@pytest.mark.parametrize(("d", "kind"), [(2, "shared"), (5, "class"), (6, "sample"), (32, "shared")])
-def test_the_compiler_is_told_the_size_of_what_is_kept(d, kind):
-    x, (color, shift, index) = torch.randn(3, d, 2), colorings(kind, 3, d)
-    found = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _eager._by_library)
-    told = _eager._fake_layer(x, color, shift, index, None, EPS, False)
-    assert [(t.shape, t.dtype) for t in found] == [(t.shape, t.dtype) for t in told]
+@pytest.fixture
+def compiled_by_kernels(kernels_everywhere, monkeypatch):
+    monkeypatch.setattr(_by_kernels, "_is_compiled_by_kernels", constant(lambda *_: True))
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def constant(function):
     function._dynamo_marked_constant = True
     return function
+
+
+def one_step(call, layer, x, *labels, relu=False):
+    """Output, gradients, buffers and counters of a batch."""
+    given = x.clone().requires_grad_()
+    out = call(given, *labels, relu=relu)
+    out.sin().sum().backward()
+    gradients = [given.grad, *(p.grad for p in layer.parameters())]
+    return [out.detach(), *gradients, *layer.buffers(), layer.num_retried, layer.num_nonfinite]
+
+
+def assert_same_bits(found, expected):
+    for value, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(value, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+OPTIONS = {
+    "default": ("training_layer", {}),
+    "no running statistics": ("training_layer", {"track_running_stats": False}),
+    "average over all batches": ("layer", {"momentum": None}),  # a count that only the plain operators divide by
+}
+
+
+@pytest.mark.parametrize(
+    ("variant", "options"), [*(("WC", name) for name in OPTIONS), ("cWC", "default"), ("cWC_sa", "default")]
+)
+def test_a_compiled_layer_is_one_operator_each_way(variant, options, compiled_by_kernels):
+    operator, options = OPTIONS[options]
+    for d, n in ((6, 8), (5, 8), (7, 12)):  # other sizes make the compiler take them for variables
+        layer = wcgan.normalization(variant, d, None if variant == "WC" else 3, **options)
+        other, calls = copy.deepcopy(layer), []
+        x, labels = make_batch((n, d, 9)).unflatten(2, (3, 3)), () if variant == "WC" else (torch.arange(n) % 3,)
+
+        def backend(graph, _, calls=calls):
+            for node in graph.graph.nodes:  # an operator that changes its arguments is given to another
+                calls += [name for name in map(str, (node.target, *node.args[:1])) if name.startswith("wcgan.")]
+            return make_boxed_func(graph.forward)
+
+        compiled = torch.compile(layer, backend=aot_autograd(fw_compiler=backend), fullgraph=True)
+        found = one_step(compiled, layer, x, *labels, relu=True)
+        expected = one_step(other, other, x, *labels, relu=True)
+        if variant == "cWC_sa" or operator == "layer":  # the sum with what is shared, and averages, are the compiler's
+            for value, wanted in zip(found, expected, strict=True):
+                torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-4)
+        else:
+            assert_same_bits(found, expected)
+        whitening = [call for call in calls if "label" not in call]
+        assert whitening == [f"wcgan.{operator}.default", "wcgan.layer_gradients.default"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
+def test_a_layer_compiled_by_inductor_has_the_bits_of_the_eager_one_in_every_step(compiled_by_kernels):
+    layer = wcgan.WhiteningColoring2d(6, momentum=0.3)
+    other, buffers = copy.deepcopy(layer), [t.data_ptr() for t in layer.buffers()]
+    compiled = torch.compile(layer, fullgraph=True)
+    good = make_batch((8, 6, 9)).unflatten(2, (3, 3))
+    flat, broken = torch.ones_like(good), good.clone()
+    broken[3, 2] = torch.nan
+    versions = [t._version for t in layer.buffers()]
+    for x in (good, broken, flat, 2 * good):
+        layer.zero_grad(), other.zero_grad()
+        assert_same_bits(one_step(compiled, layer, x), one_step(other, other, x))
+    assert (layer.num_batches_tracked, layer.num_nonfinite) == (3, 1)
+    assert [t.data_ptr() for t in layer.buffers()] == buffers
+    assert all(t._version > version for t, version in zip(layer.buffers(), versions, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
+def test_a_layer_that_is_called_twice_in_a_compiled_graph_updates_its_statistics_twice(compiled_by_kernels):
+    layer = wcgan.WhiteningColoring2d(6, momentum=0.3)
+    other, x = copy.deepcopy(layer), make_batch((8, 6, 9)).unflatten(2, (3, 3))
+    results = []
+    for module in (layer, other):
+
+        def twice(x, module=module):
+            return module(x), module.running_mean + 1, module(3 * x + 1), module.running_mean + 1
+
+        results.append([*(torch.compile(twice, fullgraph=True) if module is layer else twice)(x), *module.buffers()])
+    assert_same_bits(*([t.detach() for t in result] for result in results))
+    assert layer.num_batches_tracked == 2
+
+
+def test_a_compiled_layer_that_is_computed_again_in_the_backward_pass_updates_its_statistics_once(compiled_by_kernels):
+    layer = wcgan.WhiteningColoring2d(6, momentum=0.3)
+    other, x = copy.deepcopy(layer), make_batch((8, 6, 9)).unflatten(2, (3, 3))
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def again(x, relu):
+        return torch.utils.checkpoint.checkpoint(layer, x, relu, use_reentrant=False)
+
+    assert_same_bits(one_step(again, layer, x), one_step(other, other, x))
+
+
+def test_a_compiled_layer_in_inference_mode_updates_its_statistics(compiled_by_kernels):
+    layer, x = wcgan.WhiteningColoring2d(6), make_batch((8, 6, 9)).unflatten(2, (3, 3))
+    other = copy.deepcopy(layer)
+    with torch.inference_mode():
+        out = torch.compile(layer, backend="aot_eager", fullgraph=True)(x)
+    assert_same_bits([out, *layer.buffers()], [other(x).detach(), *other.buffers()])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_layer_that_trains_can_be_exported(strict, compiled_by_kernels):
+    layer, x = wcgan.WhiteningColoring2d(6), make_batch((8, 6, 9)).unflatten(2, (3, 3))
+    other = copy.deepcopy(layer)
+    program = torch.export.export(layer, (x,), strict=strict).module()
+    assert_same_bits([program(x).detach()], [other(x).detach()])
+    assert_same_bits([program.running_covariance, program.num_batches_tracked], [*other.buffers()][1:])
+
+
+@pytest.mark.parametrize("kind", ["shared", "class"])
+def test_the_operators_keep_pytorchs_rules(kind, monkeypatch):
+    zeros = lambda sequence, workspace, x: torch.zeros(sequence.sizes[workspace])  # noqa: E731
+    monkeypatch.setattr(layer_kernels, "_room", zeros)  # results are compared with what lies between their arrays
+    x, (color, shift, index) = torch.randn(4, 5, 3), colorings(kind, 4, 5)
+    given = (x, color, shift, index, torch.zeros(()), EPS, True)
+    kept, grad, ops = _by_kernels._layer(*given)[1], torch.randn(4, 5, 3), torch.ops.wcgan
+    torch.library.opcheck(ops.layer_gradients.default, (x, grad, color, shift, index, kept, EPS, True))
+    running = (torch.randn(5), torch.randn(5, 5), *(torch.zeros((), dtype=torch.int64) for _ in range(3)))
+    for t in (x, color, shift):
+        t.requires_grad_()
+    torch.library.opcheck(ops.layer.default, given)
+    torch.library.opcheck(ops.training_layer.default, (*given, *running, 0.1))
+    torch.library.opcheck(ops.training_layer.default, (*given, None, None, None, *running[3:], 0.1))
+
+
+@pytest.mark.parametrize(("d", "kind"), [(2, "shared"), (5, "class"), (6, "sample"), (32, "shared")])
+def test_the_compiler_is_told_the_size_of_what_is_kept(d, kind):
+    x, (color, shift, index) = torch.randn(3, d, 2), colorings(kind, 3, d)
+    found = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_library)
+    told = _by_kernels._fake_layer(x, color, shift, index, None, EPS, False)
+    assert [(t.shape, t.dtype) for t in found] == [(t.shape, t.dtype) for t in told]

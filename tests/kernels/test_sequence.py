@@ -18,7 +18,7 @@ class Recorder:
 
     def direct_for(self, tensors):
         number = len(self.arrays)  # of the launch that it was made for
-        return lambda stream, addresses: self.addresses.append((number, stream, addresses))
+        return lambda stream, addresses: self.addresses.append((number, stream, list(addresses)))
 
 
 @pytest.fixture

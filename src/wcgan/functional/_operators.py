@@ -16,28 +16,44 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.autograd import Info, make_autograd_impl
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 _NOTHING = nullcontext()
+_COMPLIANT = torch.Tag.pt2_compliant_tag  # the operator keeps the compiler's rules, which `opcheck` tests
 
 # Registration
 
+_LIBRARIES: dict[str, torch.library.Library] = {}
 _GRADIENTS: dict[str, type[torch.autograd.Function]] = {}
 
 
-def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: makes a pure function the operator `wcgan::name`, which autocast does not affect.
+def register(name: str, fake: Callable[..., Any], mutates: tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: makes a function the operator `wcgan::name`, which autocast does not affect.
+
+    The function is pure, or changes the arguments named by `mutates`, which have no derivative and no rule for `vmap`.
 
     The dispatcher takes longer than a small batch. In eager code, where nobody looks at operators, the function is
-    called directly, with its derivative as an autograd function.
+    called directly, with its derivative as an autograd function. A compiled graph does call the operator, which is
+    therefore registered without `torch.library.custom_op`: its checks at each call take longer than a layer's passes.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         function = _without_autocast(function)
-        operator = torch.library.custom_op(f"wcgan::{name}", function, mutates_args=())
-        operator.register_fake(fake)
-        operator.register_vmap(_one_by_one(operator))
+        library = _LIBRARIES[name] = torch.library.Library("wcgan", "FRAGMENT")
+        library.define(name + torch.library.infer_schema(function, mutates_args=mutates), tags=(_COMPLIANT,))
+        operator = getattr(torch.ops.wcgan, name).default
+        library.impl(name, function, "CompositeExplicitAutograd")
+        torch.library.register_fake(operator, fake, lib=library)
+        if not mutates:
+            torch.library.register_vmap(operator, _one_by_one(operator), lib=library)
+        derivative = Info(None, None)
+        differentiable = make_autograd_impl(operator, derivative)
+        library.impl(name, differentiable, "Autograd", with_keyset=True)
+        for device in ("CPU", "CUDA"):
+            kernel = _past_autograd(function, differentiable, device)
+            library.impl(name, kernel, f"Autograd{device}", with_keyset=True)
 
         @functools.wraps(function)
         def call(*args: Any) -> Any:
@@ -47,16 +63,32 @@ def register(name: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any
                 return _GRADIENTS[name].apply(*args)
             return function(*args)
 
-        call.operator, call.name = operator, name  # type: ignore[attr-defined]
+        call.operator, call.name, call.derivative = operator, name, derivative  # type: ignore[attr-defined]
         return call
 
     return decorate
 
 
+def _past_autograd(function: Callable[..., Any], differentiable: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """An operator's kernel at the key of autograd, where a compiled graph enters, with gradients turned off.
+
+    If only plain tensors of the device are given, what the dispatcher would do next is to call the function.
+    """
+    below, here = (getattr(torch._C.DispatchKey, key) for key in (device, f"Autograd{device}"))
+    plain_keys = torch._C.DispatchKeySet(below).add(here).raw_repr()
+
+    def kernel(keys: Any, *args: Any) -> Any:
+        if keys.raw_repr() == plain_keys and not torch.is_grad_enabled():
+            return function(*args)
+        return differentiable(keys, *args)
+
+    return kernel
+
+
 def register_gradient(call: Any, backward: Callable[..., Any], setup_context: Callable[..., None]) -> None:
     """Sets an operator's derivative, which may itself be differentiated."""
     backward, function = _without_autocast(backward), call.__wrapped__
-    call.operator.register_autograd(backward, setup_context=setup_context)
+    call.derivative._backward_fn, call.derivative._setup_context_fn = backward, setup_context
 
     def forward(ctx: Any, *args: Any) -> Any:
         output = function(*args)
@@ -117,6 +149,8 @@ def is_autocast(device: torch.device) -> bool:
 def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any) -> Any:
+        if not torch._C._is_any_autocast_enabled():
+            return function(*args)
         device = next((a.device for a in args if isinstance(a, Tensor)), torch.device("cpu"))
         if not is_autocast(device):
             return function(*args)

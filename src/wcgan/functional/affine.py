@@ -15,6 +15,9 @@ from torch.nn.functional import conv1d, conv2d, linear
 from wcgan.functional._operators import check_batch, is_eager, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
 
+Shared = tuple[Tensor, Tensor]
+"""A matrix and a shift that are added to those of all slots."""
+
 
 def affine(
     x: Tensor, matrix: Tensor, offset: Tensor, index: Tensor | None = None, mean: Tensor | None = None
@@ -146,6 +149,16 @@ def compose(color: Tensor | None, whitening: Tensor) -> Tensor:
     return blocks.transpose(1, 2).reshape(slots, 1, d, d)
 
 
+def as_slots(color: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """A coloring that all samples share, as one slot."""
+    return (color, shift) if shift.dim() == 2 else (color.unsqueeze(0), shift.unsqueeze(0))
+
+
+def add_shared(color: Tensor, shift: Tensor, shared: Shared | None) -> tuple[Tensor, Tensor]:
+    """Matrices and shifts of all slots, with what they share."""
+    return (color, shift) if shared is None else (color + shared[0], shift + shared[1])
+
+
 def compose_pull_back(
     color: Tensor | None, whitening: Tensor, grad: Tensor, through: bool = False
 ) -> tuple[Tensor | None, Tensor]:
@@ -172,7 +185,7 @@ def compose_pull_back(
 
 
 # The layers at inference on a CPU in eager code: one autograd function with few calls, which are what takes a small
-# batch its time. For a GPU see `_eager`.
+# batch its time. For a GPU see `_by_kernels`.
 
 LARGEST_ON_CPU = 2**17  # elements of a batch
 

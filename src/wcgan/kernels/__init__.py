@@ -1,15 +1,18 @@
 """GPU kernels. Each computes the same as a plain PyTorch function in `wcgan.functional`; tests compare the two."""
 
 import functools
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-Direct = Callable[[int, list[int | None]], object]
+Addresses = Iterable[int | None]
+Direct = Callable[[int, Addresses], object]
 """`call(stream, addresses)`: a launch with nothing left to find."""
+Pick = Callable[[list[int | None]], Addresses]
 
 ALIGNMENT = 16  # bytes, which Triton's binaries count on
 _state = {"direct": True}
@@ -21,10 +24,13 @@ def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
+_HAS_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")
+
+
 def tf32_allowed() -> bool:
     """Whether PyTorch may round float32 products to tf32. The old flag cannot be read once the new one is set."""
     settings = torch.backends.cuda.matmul
-    return bool(settings.fp32_precision == "tf32" if hasattr(settings, "fp32_precision") else settings.allow_tf32)
+    return bool(settings.fp32_precision == "tf32" if _HAS_PRECISION else settings.allow_tf32)
 
 
 class Launcher:
@@ -70,7 +76,7 @@ class Launcher:
         rest = (*self.numbers, *(self.constants[name] for name in names))
         run, function, metadata, grid = compiled.run, compiled.function, compiled.packed_metadata, self.grid
 
-        def call(stream: int, addresses: list[int | None]) -> None:
+        def call(stream: int, addresses: Addresses) -> None:
             run(*grid, stream, function, metadata, None, None, None, *addresses, *rest)
 
         return call
@@ -136,8 +142,8 @@ class Sequence:
         self.places = {name: Place(i) for i, name in enumerate(given)}
         self.sizes = dict.fromkeys(given, 0)
         self._steps: list[tuple[Kernel, list[Place | None]]] = []
-        self._direct: dict[int, list[tuple[Direct, list[tuple[int, int] | None]]]] = {}
-        """By device: a binary is loaded on one of them."""
+        self._direct: dict[int, tuple[list[tuple[int, int]], list[tuple[Direct, Pick]]]] = {}
+        """By device, since a binary is loaded on one of them: tensor and offset of each array, and the launches."""
 
     def lay_out(self, workspace: str, name: str, numel: int, dtype: torch.dtype = torch.float32) -> str:
         """Adds an array at the end of a workspace; it may take the place of a tensor that is not given."""
@@ -159,29 +165,36 @@ class Sequence:
 
     def __call__(self, device: int, *tensors: Tensor | None) -> None:
         """Launches everything on the current stream of the device, which is the current one; -1 for the CPU."""
-        bits, addresses = 0, []
-        for tensor in tensors:
-            address = 0 if tensor is None else tensor.data_ptr()
-            bits |= address
-            addresses.append(address)
+        given = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        aligned = not functools.reduce(operator.or_, given) % ALIGNMENT
         direct = self._direct.get(device)
-        if direct is None or bits % ALIGNMENT or not _state["direct"]:
-            self._launch_by_tensors(device, tensors, known=not bits % ALIGNMENT)
+        if direct is None or not aligned or not _state["direct"]:
+            self._launch_by_tensors(device, tensors, known=aligned)
             return
         stream = torch._C._cuda_getCurrentRawStream(device)
-        for call, places in direct:
-            call(stream, [None if place is None else addresses[place[0]] + place[1] for place in places])
+        places, calls = direct
+        addresses: list[int | None] = [given[tensor] + offset for tensor, offset in places]
+        addresses.append(None)
+        for call, pick in calls:
+            call(stream, pick(addresses))
 
     def _launch_by_tensors(self, device: int, tensors: tuple[Tensor | None, ...], known: bool) -> None:
         """The first launch, and those of tensors that are not aligned; with `known`, looks for the direct launches."""
-        direct = []
+        calls, arrays_of = [], []
         for kernel, places in self._steps:
             arrays = [None if place is None else _cut(tensors[place.tensor], place) for place in places]
             kernel(*arrays)
-            call = kernel.direct_for(arrays) if known else None
-            direct.append((call, [None if place is None else place[:2] for place in places]))
-        if all(call is not None for call, _ in direct):
-            self._direct[device] = direct  # type: ignore[assignment]
+            calls.append(kernel.direct_for(arrays) if known else None)
+            arrays_of.append([None if place is None else (place.tensor, place.offset) for place in places])
+        if all(call is not None for call in calls):
+            used = list(dict.fromkeys(place for places in arrays_of for place in places if place is not None))
+            picks = [_picker([-1 if place is None else used.index(place) for place in places]) for places in arrays_of]
+            self._direct[device] = used, list(zip(calls, picks, strict=True))  # type: ignore[arg-type]
+
+
+def _picker(indices: list[int]) -> Pick:
+    """A list -> its items at these indices. For two and more, as kernels have, without bytecode."""
+    return operator.itemgetter(*indices) if len(indices) > 1 else lambda items: [items[i] for i in indices]
 
 
 def _cut(tensor: Tensor | None, place: Place) -> Tensor | None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wcgan.kernels import Direct, capability, tf32_allowed
+from wcgan.kernels import Addresses, Direct, capability, tf32_allowed
 
 LARGEST = 512
 BLOCK = 256  # of larger matrices: two of these take less time than one of 512
@@ -109,7 +109,7 @@ class Factorisation:
     def direct_for(self, tensors: list[Tensor | None]) -> Direct:
         return self._launch
 
-    def _launch(self, stream: int, addresses: list[int | None]) -> None:
+    def _launch(self, stream: int, addresses: Addresses) -> None:
         self.kernel.launch(self.matrices * self.kernel.blocks, stream, addresses, self.numbers)
 
 
@@ -169,7 +169,7 @@ class _Kernel:
             _check(driver, driver.cuFuncSetAttribute(self.function, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory))
             _check(driver, driver.cuFuncSetAttribute(self.function, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
 
-    def launch(self, grid: int, stream: int, addresses: Sequence[int | None], numbers: tuple[Any, ...]) -> None:
+    def launch(self, grid: int, stream: int, addresses: Addresses, numbers: tuple[Any, ...]) -> None:
         """Launches the kernel on a stream of its device, which is the current one."""
         values = (*map(ctypes.c_void_p, addresses), *numbers)
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))

@@ -34,6 +34,8 @@ TILE = 32  # rows and columns of a product that one program computes
 INNER = 256  # as much as it sums up: a long sum is a long chain of loads
 Factorise = Callable[[int, int, float], Kernel]
 """d, the device and the shrinkage -> a kernel that takes a covariance to a whitening matrix and a retry."""
+Update = tuple[tuple[Tensor, Tensor, Tensor] | None, tuple[Tensor, Tensor], float]
+"""The running statistics, the counters and the momentum, as `batch.update` takes them."""
 
 
 @on_its_device
@@ -48,6 +50,7 @@ def forward(
     eps: float,
     relu: bool,
     factorise: Factorise,
+    update: Update | None = None,
     keep: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """`C_k W (x - mean) + b_k`, and an optional ReLU -> the output, and what the backward pass keeps.
@@ -63,16 +66,24 @@ def forward(
         eps: the shrinkage of a covariance.
         relu: whether to apply a ReLU.
         factorise: for the batch's covariance.
+        update: what to update with the batch's mean and covariance, as `batch.update` does; None for nothing.
         keep: whether there will be a backward pass; if not, nothing is kept.
     """
     out, device = torch.empty_like(x), x.get_device()
     layout = (x.shape, x.stride(), out.stride(), x.dtype, device)
     slots = color.shape[0] if color.dim() == 3 else 1
     given = (index is not None, poison is not None, shared is not None, fixed is not None)
-    sequence = _forward(*layout, slots, *given, eps, relu, programs_that_fill(x), precision_of(x), factorise, keep)
+    changes, changed = None, (None,) * 5
+    if update is not None:
+        running, counters, step = update
+        changes, changed = (running is not None, float(step)), (*(running or (None,) * 3), *counters)
+    options = (eps, relu, programs_that_fill(x), precision_of(x), factorise, changes, keep)
+    sequence = _forward(*layout, slots, *given, *options)
     kept, scratch = _room(sequence, "kept", x) if keep else None, _room(sequence, "scratch", x)
     others = (*(shared or (None, None)), *(fixed or (None, None)))
-    sequence(device, x, out, color, shift, index, poison, *others, kept, scratch)
+    sequence(device, x, out, color, shift, index, poison, *others, kept, scratch, *changed)
+    if update is not None:
+        count_changes(running, counters)
     return out, kept
 
 
@@ -93,12 +104,14 @@ def _forward(
     workers: int,
     precision: str,
     factorise: Factorise,
+    changes: tuple[bool, float] | None,
     keep: bool,
 ) -> Sequence:
     n, d, length = _sizes(shape)
     x, out = _strides(shape, strides), _strides(shape, out_strides)
     given = ("x", "out", "color", "shift", "index", "poison", "shared_color", "shared_shift", "w", "mean")
-    s = Sequence(*given, "kept", "scratch")
+    running, counters = ("running_mean", "running_second", "tracked"), ("retried", "nonfinite")
+    s = Sequence(*given, "kept", "scratch", *running, *counters)
     _lay_out_kept(s, d, slots, fixed, shared, "kept" if keep else "scratch")
     color, shift = "color", "shift"
     if shared:
@@ -124,6 +137,11 @@ def _forward(
     flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), False, indexed)
     last = map_launcher((n, d, length), out, x, x, (slots, slots, slots), 1, 1, flags, dtype.itemsize, precision)
     s.add(last, "out", shift, *term, *term, None, "index" if indexed else None)
+    if changes is not None:
+        tracked, step = changes
+        launch = update_launcher(d, step, True, poisoned, tracked, True)
+        arrays = ("poison" if poisoned else None, *(running if tracked else (None, None, None)), *counters)
+        s.add(launch, "mean", "covariance", "retry", *arrays)
     return s
 
 
@@ -245,32 +263,6 @@ def _backward(
     flags, kinds = (offset is not None, False, False, mean is not None, *after, indexed), (1, slots, 1)
     last = map_launcher((n, d, length), out, z, x, kinds, 1, 2, flags, dtype.itemsize, precision)
     s.add(last, "grad_x", offset, "z", matrix, None, own, "x", second, mean, pulls, scales, indices)
-    return s
-
-
-@on_its_device
-def update(
-    kept: Tensor,
-    d: int,
-    poison: Tensor | None,
-    running: tuple[Tensor, Tensor, Tensor] | None,
-    counters: tuple[Tensor, Tensor],
-    step: float,
-) -> None:
-    """`batch.update` for the mean and covariance that `forward` kept."""
-    sequence = _update(d, float(step), poison is not None, running is not None)
-    sequence(kept.get_device(), kept, poison, *(running or (None, None, None)), *counters)
-    count_changes(running, counters)
-
-
-@remember
-def _update(d: int, step: float, poisoned: bool, tracked: bool) -> Sequence:
-    running = ("running_mean", "running_second", "tracked")
-    s = Sequence("kept", "poison", *running, "retried", "nonfinite")
-    _lay_out_kept(s, d, 1, fixed=False, shared=False)
-    launch = update_launcher(d, step, True, poisoned, tracked, True)
-    given = ("poison" if poisoned else None, *(running if tracked else (None, None, None)), "retried", "nonfinite")
-    s.add(launch, "mean", "covariance", "retry", *given)
     return s
 
 

@@ -11,12 +11,13 @@ import torch.distributed as dist
 from torch import Tensor, fx, nn
 from torch.nn.functional import batch_norm
 
-from wcgan.functional._eager import Shared, add_shared, as_slots, map_by_kernels, whiten_color_eagerly
+from wcgan.functional._by_kernels import map_by_kernels
+from wcgan.functional._eager import whiten_color_eagerly
 from wcgan.functional._factorisations import SMALLEST_EPS, WhiteningKind
-from wcgan.functional._operators import check_batch, check_groups, is_eager, kernels_for, transformed
+from wcgan.functional._operators import check_batch, check_groups, is_eager, kernels_for, layer_kernels, transformed
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
-from wcgan.functional.affine import affine, compose, map_eagerly
+from wcgan.functional.affine import Shared, add_shared, affine, as_slots, compose, map_eagerly
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
@@ -141,22 +142,22 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             and is_full(color, shift)
             and not process_group
         ):
-            eager = whiten_color_eagerly(x, color, shift, index, poison, shared, self.eps, relu)
+            updates = self._updates_by_kernels if self.training else None
+            eager = whiten_color_eagerly(x, color, shift, index, poison, shared, self.eps, relu, updates)
         if eager is None:
             if color is not None and shift is not None:
                 color, shift = add_shared(color, shift, shared)
             shift = _poisoned(shift, poison)
         if eager is not None:
-            out, mean, covariance, retry, kept = eager
-            if kept is not None:
-                if self.training:
-                    self._update_by_kernel(kept, poison)
+            out, mean, covariance, retry, kept, updated = eager
+            if updated or not self.training:
                 return out
+            if kept is not None:
+                mean, covariance, retry = layer_kernels().statistics(kept, self.num_features)
             assert mean is not None
             assert covariance is not None
             if retry is None and poison is None:
-                if self.training:
-                    self._update_on_cpu(mean, covariance)
+                self._update_on_cpu(mean, covariance)
                 return out
             retry = mean.new_zeros(1) if retry is None else retry
             statistics = [Statistics(mean, covariance.unsqueeze(0), retry)]
@@ -223,7 +224,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         """`batch_norm_parts` of one part, and the update of the running statistics, in few calls; None: not here."""
         kernels = found = None
         if x.device.type != "cpu":
-            kernels, found = kernels_for(x), self._running_and_counters(x.get_device())
+            kernels, found = kernels_for(x), self._updates_by_kernels(x.get_device())
             if kernels is None or found is None:
                 return None
         dtype = compute_dtype(x)
@@ -234,7 +235,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if not self.training:
             return out
         if kernels is not None and found is not None:
-            kernels.update(mean, variance, None, *found, self.momentum)
+            kernels.update(mean, variance, None, *found)
         elif math.isfinite(variance.amax().item()):
             self._update_on_cpu(mean, variance)
         else:

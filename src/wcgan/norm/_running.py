@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wcgan.functional._by_kernels import Update
 from wcgan.functional._factorisations import WhiteningKind
-from wcgan.functional._operators import is_eager, layer_kernels, within_transform
+from wcgan.functional._operators import is_eager, within_transform
 from wcgan.functional._passes import compute_dtype
 from wcgan.functional.normalize import Statistics
 from wcgan.functional.whitening import factorise
@@ -114,8 +115,8 @@ class RunningStatistics(nn.Module):
         if self.track_running_stats:
             self._average(mean, covariance, good)
 
-    def _running_and_counters(self, place: int) -> tuple[Any, tuple[Tensor, Tensor]] | None:
-        """The running statistics, None if there are none, and the counters, if a kernel on a GPU can update them."""
+    def _updates_by_kernels(self, place: int) -> Update | None:
+        """What a kernel on this device updates, if it can: statistics, None if there are none, counters, momentum."""
         counters = (self.num_retried, self.num_nonfinite)
         running = None
         if self.track_running_stats:
@@ -125,20 +126,9 @@ class RunningStatistics(nn.Module):
         for tensor in (*(running or ()), *counters):
             if type(tensor) is not Tensor or tensor.get_device() != place or not tensor.is_contiguous():
                 return None
-            if tensor.is_inference():
+            if not torch.compiler.is_compiling() and tensor.is_inference():
                 return None
-        return None if self.momentum is None else (running, counters)
-
-    @torch.no_grad()
-    def _update_by_kernel(self, kept: Tensor, poison: Tensor | None) -> None:
-        """`_update` from what the kernels of a layer kept."""
-        kernels = layer_kernels()
-        found = self._running_and_counters(kept.get_device())
-        if found is None:
-            mean, covariance, retry = kernels.statistics(kept, self.num_features)
-            self._update(Statistics(mean, covariance.unsqueeze(0), retry), poison)
-        else:
-            kernels.update(kept, self.num_features, poison, *found, self.momentum)
+        return None if self.momentum is None else (running, counters, self.momentum)
 
     @torch.no_grad()
     def _update_on_cpu(self, mean: Tensor, second: Tensor) -> None:

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.functional._eager import Shared, add_shared
 from wcgan.functional._operators import is_eager, within_transform, without_autocast
+from wcgan.functional.affine import Shared, add_shared
 from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels, check_labels_on_cpu
 from wcgan.norm.unconditional import (
