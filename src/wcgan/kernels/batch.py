@@ -42,15 +42,14 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "float32": {"multiply": "tf32x3", "D": 128, "P": 32, "num_warps": 4, "num_stages": 4},
         "hopper tf32": {"multiply": "bf16x3", "D": 128, "P": 32, "num_warps": 8, "num_stages": 3}
         | {"maxnreg": 128, "programs": 2},
-        "hopper float32": {"multiply": "bf16x6", "D": 128, "P": 32, "num_warps": 8, "num_stages": 3},
+        "hopper float32": {"multiply": "bf16x6", "D": 128, "P": 64, "num_warps": 8, "num_stages": 3},
     },
     "map": {
         "half": {"multiply": "tf32", "P": 128, "N": 128, "K": 64, "num_warps": 4, "num_stages": 3},
         "tf32": {"multiply": "tf32", "P": 64, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
         "float32": {"multiply": "tf32x3", "P": 64, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
-        "hopper tf32": {"multiply": "tf32", "P": 128, "N": 128, "K": 32, "num_warps": 8, "num_stages": 3}
-        | {"maxnreg": 128},
-        "hopper float32": {"multiply": "bf16x6", "P": 128, "N": 128, "K": 32, "num_warps": 8, "num_stages": 3},
+        "hopper tf32": {"multiply": "tf32", "P": 128, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
+        "hopper float32": {"multiply": "bf16x6", "P": 64, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
     },
 }
 remember = functools.lru_cache(maxsize=1024)  # launchers by shapes and strides, of which a network has few
