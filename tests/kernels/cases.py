@@ -11,6 +11,7 @@ import math
 from types import ModuleType
 from typing import NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -38,7 +39,7 @@ class Precision(NamedTuple):
 
 
 PRECISIONS = {
-    "float32": Precision(torch.float32, 2**-20, 2**-20, 32),  # three products of tf32, added up in runs of 32
+    "float32": Precision(torch.float32, 2**-20, 2**-20, 32),  # products of parts, added up in runs of 32
     "tf32": Precision(torch.float32, 2 * 2**-10, 2 * 2**-10, 8),  # 10 bits, the rest cut off
     "float16": Precision(torch.float16, 2 * 2**-11, 2 * 2**-11, 16),
     "bfloat16": Precision(torch.bfloat16, 0.0, 2**-8, 16, centred=False),  # a product of two is exact in float32
@@ -69,6 +70,16 @@ def make_batch(
 def in_layout(x: Tensor, layout: str) -> Tensor:
     """`(N, d, L)` with positions or channels innermost."""
     return x.contiguous() if layout == "contiguous" else x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def split_into_float16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of float32 numbers are of float16 and not of bfloat16, whose products Triton's interpreter gets wrong."""
+    from triton import language
+
+    from wcgan.kernels import batch, programs
+
+    monkeypatch.setattr(programs, "PART", language.constexpr(language.float16))
+    monkeypatch.setattr(batch, "PART", torch.float16)
 
 
 def assert_within(actual: Tensor, expected: Tensor, bound: Tensor, what: str) -> None:

@@ -1,6 +1,7 @@
 """The kernels of `wcgan.kernels.batch` on the CPU, run by `test_batch` where Triton interprets them.
 
-The interpreter gets products of bfloat16 wrong, so float16 also takes its place: batches of it go the way of bfloat16.
+The interpreter gets products of bfloat16 wrong, so float16 also takes its place: batches of it go the way of bfloat16,
+and float32 numbers are split into parts of it.
 """
 
 import types
@@ -16,6 +17,7 @@ from tests.kernels.cases import (
     check_moments,
     make_batch,
     make_symmetric,
+    split_into_float16,
 )
 
 batch = pytest.importorskip("wcgan.kernels.batch", reason="Triton is not installed")
@@ -33,6 +35,11 @@ KINDS_OF_BATCH = [
 @pytest.fixture(autouse=True)
 def fixed_seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def parts_of_float16(monkeypatch):
+    split_into_float16(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +119,35 @@ def test_without_an_index_consecutive_parts_have_a_slot_each(name):
     offset = torch.randn(1, 20)
     batch.apply_maps(out, offset, terms)
     check_mapped(out, offset, terms, torch.arange(6) // 2, name)
+
+
+@pytest.mark.parametrize("multiply", batch.MULTIPLY)
+def test_every_way_to_multiply_float32_numbers(multiply, monkeypatch):
+    for options in batch.OPTIONS.values():
+        monkeypatch.setitem(options, f"by {multiply}", options["hopper float32"] | {"multiply": multiply})
+    monkeypatch.setattr(batch, "precision_of", lambda _: f"by {multiply}")
+    x, z = make_batch((6, 20, 9)), make_batch((6, 20, 9), mean=0.5)
+    mean, matrices, index = x.mean((0, 2)), torch.randn(3, 20, 20), torch.arange(6) % 3
+    check_moments(batch, x, 2, "float32")
+    check_cross(batch, z, x, mean, 3, index, "float32")
+    terms = [(z, matrices.mT, None), (x, torch.randn(1, 20, 20), mean.view(1, -1))]
+    check_maps(batch, torch.randn(3, 20), terms[:1], index, "float32")
+    check_maps(batch, torch.randn(1, 20), terms, index, "float32")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_a_number_that_is_not_finite_leaves_no_result_of_its_own_that_is(value):
+    x, z = make_batch((2, 3, 5)), make_batch((2, 3, 5))
+    x[1, 2, 3] = value
+    mean, scatter = batch.moments(x, 1)
+    assert not mean[0, 2].isfinite()
+    assert not scatter[0, 2].isfinite().any()
+    assert not batch.cross(z, x, torch.zeros(3), 1, None)[0][0, :, 2].isfinite().any()
+    out = torch.zeros_like(x)
+    batch.apply_maps(out, torch.zeros(1, 3), [(x, torch.randn(1, 3, 3), None)])
+    assert not out[1, :, 3].isfinite().any()
+    assert out.isfinite().sum() == out.numel() - 3
 
 
 def test_an_index_need_not_be_contiguous():

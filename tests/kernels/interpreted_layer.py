@@ -8,7 +8,7 @@ import types
 import pytest
 import torch
 import torch.utils.checkpoint
-from tests.kernels.cases import in_layout, make_batch
+from tests.kernels.cases import in_layout, make_batch, split_into_float16
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
@@ -28,6 +28,11 @@ EPS = 0.01
 @pytest.fixture(autouse=True)
 def fixed_seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def parts_of_float16(monkeypatch):
+    split_into_float16(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

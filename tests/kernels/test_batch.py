@@ -10,7 +10,7 @@ import pytest
 import torch
 
 FOLDER = Path(__file__).parent
-NEWER = {"tf32": "tf32", "ieee": "tf32x3"}  # PyTorch's setting -> Triton's
+NEWER = {"tf32": "hopper tf32", "ieee": "hopper float32"}  # PyTorch's setting -> ours, where there is no GPU
 
 
 @pytest.mark.parametrize("file", ["interpreted.py", "interpreted_layer.py"])
@@ -30,14 +30,14 @@ def test_the_precision_of_float32_products_follows_either_of_pytorchs_settings()
     """In a process of its own: once the newer setting has been used, PyTorch refuses to read the older one."""
     pytest.importorskip("triton", reason="Triton is not installed")
     settings = {
-        "torch.backends.cuda.matmul.allow_tf32 = True": "tf32",
-        "torch.backends.cuda.matmul.allow_tf32 = False": "tf32x3",
-        "torch.set_float32_matmul_precision('high')": "tf32",
-        "torch.set_float32_matmul_precision('highest')": "tf32x3",
+        "torch.backends.cuda.matmul.allow_tf32 = True": "hopper tf32",
+        "torch.backends.cuda.matmul.allow_tf32 = False": "hopper float32",
+        "torch.set_float32_matmul_precision('high')": "hopper tf32",
+        "torch.set_float32_matmul_precision('highest')": "hopper float32",
     }
     if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
         settings |= {f"torch.backends.cuda.matmul.fp32_precision = '{p}'": s for p, s in NEWER.items()}
     lines = [f"{setting}; print(precision_of(torch.ones(1)))" for setting in settings]
     code = "\n".join(["import torch", "from wcgan.kernels.batch import precision_of", *lines])
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == list(settings.values())
+    assert result.stdout.splitlines() == list(settings.values())

@@ -8,6 +8,7 @@ only. Here the kernels are compiled for one that need not be there, and the comp
 import re
 
 import pytest
+import torch
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -16,21 +17,23 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from wcgan.kernels import programs  # noqa: E402
-from wcgan.kernels.batch import cross_options, map_options  # noqa: E402
+from wcgan.kernels.batch import cross_options, form_of_maps, map_options  # noqa: E402
 from wcgan.kernels.jacobi import SWEEPS, jacobi_kernel  # noqa: E402
 from wcgan.kernels.layer import TILE  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
-SLOWER = [("float16", "tf32"), ("float32", "tf32"), ("float32", "tf32x3")]
-PRECISIONS = [("bfloat16", "tf32"), *(pytest.param(*other, marks=pytest.mark.slow) for other in SLOWER)]
+SLOWER = [("float16", "half"), ("float32", "hopper tf32"), ("float32", "hopper float32")]
+PRECISIONS = [("bfloat16", "half"), *(pytest.param(*other, marks=pytest.mark.slow) for other in SLOWER)]
 # The paper's generators: 128 or 256 channels, of 4x4 to 32x32; sub-batches have a slot each, whose length decides too.
 LAUNCHED = [(256, None), *((256, side**2) for side in (4, 8, 32))]
 OTHERS = [(d, length) for d in (16, 32, 64, 128) for length in (None, 16, 32, 64, 256) if (d, length) not in LAUNCHED]
 
 
-def element_size(name):
-    return 4 if name == "float32" else 2
+def launch_options(tiles):
+    """Those of the options that are not constants of the kernel, which are left."""
+    tiles.pop("programs", None)
+    return {key: tiles.pop(key) for key in ("num_warps", "num_stages", "maxnreg") if key in tiles}
 
 
 def compile_for(target, kernel, types, constants, **options):
@@ -91,9 +94,9 @@ def test_sums_of_products_race_with_nothing(kind, d, name, precision):
     types |= {"order": "*i32", "bounds": "*i32"} if grouped else {}
     flags = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": not grouped}
     absent = {key: None for key in ("centre", "order", "bounds") if key not in types}
-    tiles = cross_options(d, element_size(name))
-    options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}
-    constants = {**flags, **absent, **tiles, "PRECISION": precision, "zd": 1, "xd": 1}
+    tiles = cross_options(d, precision)
+    options = launch_options(tiles)
+    constants = {**flags, **absent, **tiles, "zd": 1, "xd": 1}
     assert not races(compile_for(HOPPER, programs.cross_kernel, types, constants, **options))
 
 
@@ -107,7 +110,9 @@ def test_maps_race_with_nothing(d, length, kind, name, precision):
     mean = "pulls" if name == "bfloat16" else "mean"  # subtracted after the product, or before it
     first = {"forward": mean, "gradient": "pulls", "gradient with an offset": None}[kind]
     means = {f"{mean}2", *([] if first is None else [f"{first}1"])}
-    types = dict.fromkeys(("out", "x1", "m1", "x2", "m2"), TYPES[name]) | dict.fromkeys(means, "*fp32")
+    form, _ = form_of_maps(getattr(torch, name), precision)
+    types = dict.fromkeys(("out", "x1", "x2"), TYPES[name]) | dict.fromkeys(means, "*fp32")
+    types |= dict.fromkeys(("m1", "m2"), TYPES[str(form).removeprefix("torch.")])
     types |= {} if kind == "gradient" else {"offset": "*fp32"}
     types |= {"scales": "*fp32"} if name == "float16" and not forward else {}
     flags = {"TERMS": 1 if forward else 2, "OFFSET": "offset" in types, "RELU": forward}
@@ -117,9 +122,10 @@ def test_maps_race_with_nothing(d, length, kind, name, precision):
     flags |= {"SCALED": "scales" in types, "SLOTTED": slotted, "INDEXED": False, "FLAT": not slotted}
     given = ("offset", "mean1", "mean2", "pulls1", "pulls2", "scales", "index")
     absent = {key: None for key in given if key not in types}
-    tiles = map_options(d, length, element_size(name))
-    options = {key: tiles.pop(key) for key in ("num_warps", "num_stages")}
-    constants = {**flags, **absent, **tiles, "PRECISION": precision, "od": 1, "ad": 1, "bd": 1}
+    tiles = map_options(d, length, precision)
+    options = launch_options(tiles)
+    constants = {**flags, **absent, **tiles, "od": 1, "ad": 1, "bd": 1}
+    constants |= {} if slotted else {"offset_slots": 1, "slots1": 1, "slots2": 1}
     assert not races(compile_for(HOPPER, programs.map_kernel, types, constants, **options))
 
 

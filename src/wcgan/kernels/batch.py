@@ -1,7 +1,9 @@
 """Launches the Triton kernels of `programs`: the passes over a batch, for full matrices on a CUDA device.
 
 Each function computes the same as a pass in `functional._passes`, with products of bfloat16, float16 or tf32 numbers
-that are summed in float32. The type decides how the kernels avoid cancellation if the mean is large:
+that are summed in float32. A float32 number may be split into bfloat16 parts instead: two are more exact than tf32, and
+three as exact as float32. Tensor cores of Hopper read tiles of 32-bit numbers only along the axis that is summed over,
+tiles of 16-bit numbers along either. The type decides how the kernels avoid cancellation if the mean is large:
 
 - float32 and float16 batches are centred before they are rounded and multiplied.
 - bfloat16 batches are multiplied without centring, and the sums of products are moved to the mean afterwards. Rounding
@@ -24,9 +26,31 @@ Result = TypeVar("Result")
 
 CENTRE_ROWS = 64
 SUMS = {"B": 128, "S": 32, "num_warps": 4}
-OPTIONS = {
-    "cross": {"D": 128, "P": 64, "num_warps": 4, "num_stages": 4},
-    "map": {"P": 128, "N": 128, "K": 64, "num_warps": 4, "num_stages": 3},
+PART = torch.bfloat16  # as in `programs`
+MULTIPLY: dict[str, dict[str, Any]] = {  # parts of a number, and how Triton multiplies whole ones
+    "tf32": {"PARTS": 1, "PRECISION": "tf32"},
+    "tf32x3": {"PARTS": 1, "PRECISION": "tf32x3"},
+    "bf16x3": {"PARTS": 2, "PRECISION": "tf32"},
+    "bf16x6": {"PARTS": 3, "PRECISION": "tf32"},
+}
+# By kernel and `precision_of` the batch: the way to multiply, and tiles. Of the `programs` that a multiprocessor runs
+# at a time, one multiplies while another splits; two of 8 warps fit if a thread has 128 registers.
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "cross": {
+        "half": {"multiply": "tf32", "D": 128, "P": 64, "num_warps": 4, "num_stages": 4},
+        "tf32": {"multiply": "tf32", "D": 128, "P": 32, "num_warps": 4, "num_stages": 4},
+        "float32": {"multiply": "tf32x3", "D": 128, "P": 32, "num_warps": 4, "num_stages": 4},
+        "hopper tf32": {"multiply": "bf16x3", "D": 128, "P": 32, "num_warps": 8, "num_stages": 3}
+        | {"maxnreg": 128, "programs": 2},
+        "hopper float32": {"multiply": "bf16x6", "D": 128, "P": 64, "num_warps": 8, "num_stages": 3},
+    },
+    "map": {
+        "half": {"multiply": "tf32", "P": 128, "N": 128, "K": 64, "num_warps": 4, "num_stages": 3},
+        "tf32": {"multiply": "tf32", "P": 64, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
+        "float32": {"multiply": "tf32x3", "P": 64, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
+        "hopper tf32": {"multiply": "tf32", "P": 128, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
+        "hopper float32": {"multiply": "bf16x6", "P": 64, "N": 128, "K": 32, "num_warps": 4, "num_stages": 3},
+    },
 }
 remember = functools.lru_cache(maxsize=1024)  # launchers by shapes and strides, of which a network has few
 
@@ -117,7 +141,7 @@ def _cross(
     """Partial sums `(splits, slots, d, d)` and `(splits, slots, d)`."""
     d = x.shape[1]
     flags = (symmetric, centre is not None, order is not None, order is None and _flat(z) and _flat(x))
-    fixed = (count, slots, programs_that_fill(x), x.element_size(), precision_of(x))
+    fixed = (count, slots, programs_that_fill(x), precision_of(x))
     launch, splits = cross_launcher(d, x.shape[2], z.stride(), x.stride(), flags, *fixed)
     products, sums = _empty(x, splits, slots, d, d), _empty(x, splits, slots, d)
     launch(z, x, centre, products, sums, order, bounds)
@@ -134,27 +158,29 @@ def cross_launcher(
     count: int,
     slots: int,
     workers: int,
-    element_size: int,
     precision: str,
 ) -> tuple[Launcher, int]:
     """The launcher for these shapes, and the number of splits."""
     symmetric, centred, grouped, flat = flags
-    options = cross_options(d, element_size)
+    options = cross_options(d, precision)
+    workers *= options.pop("programs", 1)
     side = triton.cdiv(d, options["D"])
     tiles = side * (side + 1) // 2 if symmetric else side * side
     expected = count // slots if grouped else count  # rows of a slot
     splits = max(1, min(workers // (tiles * slots), expected // (2 * options["P"])))
     numbers = (count, length, d, *z_strides, *x_strides, splits)
-    constants = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": flat, "PRECISION": precision}
+    constants = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": flat}
     return Launcher(programs.cross_kernel, (tiles, splits, slots), numbers, constants | options), splits
 
 
-def cross_options(d: int, element_size: int) -> dict[str, int]:
-    """Tiles of `cross_kernel` for d channels."""
-    options = dict(OPTIONS["cross"])
+def cross_options(d: int, precision: str) -> dict[str, Any]:
+    """How `cross_kernel` multiplies, and its tiles for d channels."""
+    options = dict(OPTIONS["cross"][precision])
+    options |= MULTIPLY[options.pop("multiply")]
     if d < options["D"]:
         options |= {"D": max(16, triton.next_power_of_2(d)), "num_warps": 4}
-    return options | {"P": 32} if element_size == 4 else options
+        options.pop("maxnreg", None)
+    return options
 
 
 # Maps
@@ -176,7 +202,8 @@ def apply_maps(out: Tensor, offset: Tensor, terms: list[Term], index: Tensor | N
         relu: whether to apply a ReLU to the result.
     """
     parts = max([mean.shape[0] for _, _, mean in terms if mean is not None], default=1)
-    folded = [(x, *_fold(matrix, mean, out.dtype, scaled=n == 1)) for n, (x, matrix, mean) in enumerate(terms)]
+    kind = (out.dtype, precision_of(out))
+    folded = [(x, *_fold(matrix, mean, *kind, scaled=n == 1)) for n, (x, matrix, mean) in enumerate(terms)]
     index = None if index is None else index.contiguous()
     _map(out, offset.contiguous(), folded, index, parts, relu)
 
@@ -186,8 +213,8 @@ def _map(out: Tensor, offset: Tensor | None, terms: list[Folded], index: Tensor 
     offset_slots = 1 if offset is None else offset.shape[0]
     after = (pulls1 is not None, pulls2 is not None, scales is not None)
     flags = (offset is not None, relu, mean1 is not None, mean2 is not None, *after, index is not None)
-    slots = (offset_slots, m1.shape[0], m2.shape[0])
-    fixed = (slots, parts, len(terms), flags, out.element_size(), precision_of(out))
+    slots = (offset_slots, m1.shape[-3], m2.shape[-3])
+    fixed = (slots, parts, len(terms), flags, precision_of(out))
     launch = map_launcher(out.shape, out.stride(), x1.stride(), x2.stride(), *fixed)
     launch(out, offset, x1, m1, mean1, pulls1, x2, m2, mean2, pulls2, scales, index)
 
@@ -202,52 +229,58 @@ def map_launcher(
     parts: int,
     terms: int,
     flags: tuple[bool, ...],
-    element_size: int,
     precision: str,
 ) -> Launcher:
     n, d, length = shape
     slotted = max(slots) > 1 or parts > 1
-    options = map_options(d, length if slotted else None, element_size)
+    options = map_options(d, length if slotted else None, precision)
     rows = triton.cdiv(length, options["P"]) * n if slotted else triton.cdiv(n * length, options["P"])
     flat = all(n == 1 or strides[0] == length * strides[2] for strides in (out_strides, strides1, strides2))
     names = ("OFFSET", "RELU", "CENTRED1", "CENTRED2", "PULLED1", "PULLED2", "SCALED", "INDEXED")
-    constants = dict(zip(names, flags, strict=True)) | {"TERMS": terms, "SLOTTED": slotted, "PRECISION": precision}
+    constants = dict(zip(names, flags, strict=True)) | {"TERMS": terms, "SLOTTED": slotted}
     sizes = (n * length, length, n // parts, n // max(slots), d)
     numbers = (*sizes, *out_strides, *strides1, *strides2, *slots)
     grid = (rows * triton.cdiv(d, options["N"]),)
     return Launcher(programs.map_kernel, grid, numbers, constants | {"FLAT": flat and not slotted} | options)
 
 
-def map_options(d: int, length: int | None, element_size: int) -> dict[str, int]:
-    """Tiles of `map_kernel` for d channels, and if the samples have slots, for their length."""
-    options = dict(OPTIONS["map"])
-    if element_size == 4:
-        options |= {"P": 64, "N": 128, "K": 32}
+def map_options(d: int, length: int | None, precision: str) -> dict[str, Any]:
+    """How `map_kernel` multiplies, and its tiles for d channels, and if the samples have slots, for their length."""
+    options = dict(OPTIONS["map"][precision])
+    options |= MULTIPLY[options.pop("multiply")]
     options["N"] = min(options["N"], max(16, triton.next_power_of_2(d)))
     options["K"] = min(options["K"], options["N"])
     if length is not None:
         options["P"] = min(options["P"], max(16, triton.next_power_of_2(length)))
     if options["P"] * options["N"] < 128 * 128:
         options["num_warps"] = 4
+        options.pop("maxnreg", None)
     return options
 
 
+def form_of_maps(dtype: torch.dtype, precision: str) -> tuple[torch.dtype, int]:
+    """The type of maps for a batch of that one, and the number of their parts, which follow each other."""
+    parts = MULTIPLY[OPTIONS["map"][precision]["multiply"]]["PARTS"]
+    return (dtype, 1) if parts == 1 else (PART, parts)
+
+
 def _fold(
-    matrix: Tensor, mean: Tensor | None, dtype: torch.dtype, scaled: bool = False
+    matrix: Tensor, mean: Tensor | None, dtype: torch.dtype, precision: str, scaled: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after.
+    """The map in its form; the mean if it is subtracted before the map; M mean if it is subtracted after.
 
     If `scaled`, a map in float16 has its rows divided by the last result; there is one map then.
     """
     after = mean is not None and dtype == torch.bfloat16
-    if not after and matrix.dtype == dtype and matrix.is_contiguous():
+    form, parts = form_of_maps(dtype, precision)
+    if not after and matrix.dtype == form and matrix.is_contiguous():
         return matrix, mean, None, None
     slots, d, _ = matrix.shape
-    rounded = matrix.new_empty(slots, d, d, dtype=dtype)
+    rounded = matrix.new_empty(parts, slots, d, d, dtype=form)
     pulls = _empty(matrix, slots, d) if after else None
     scales = _empty(matrix, d) if scaled and dtype == torch.float16 else None
     per_part = slots // mean.shape[0] if mean is not None and after else 1
-    launch = fold_launcher(slots, d, matrix.stride(), per_part, shifted=after, scaled=scales is not None)
+    launch = fold_launcher(slots, d, matrix.stride(), per_part, shifted=after, scaled=scales is not None, parts=parts)
     launch(matrix, mean if after else None, None, rounded, pulls, scales)
     return rounded, None if after else mean, pulls, scales
 
@@ -263,10 +296,15 @@ def fold_launcher(
     shifted: bool = False,
     retried: bool = False,
     scaled: bool = False,
+    parts: int = 1,
 ) -> Launcher:
-    """For `factor` times the maps; if `shifted`, with products with `share` times the mean of each `per_part` maps."""
+    """For `factor` times the maps, in so many parts each.
+
+    If `shifted`, also for their products with `share` times the mean of each `per_part` maps.
+    """
     k = min(128, triton.next_power_of_2(d))
-    constants = {"SHIFTED": shifted, "RETRIED": retried, "SCALED": scaled, "D": 16, "K": k, "num_warps": 4}
+    constants = {"SHIFTED": shifted, "RETRIED": retried, "SCALED": scaled, "PARTS": parts}
+    constants |= {"D": 16, "K": k, "num_warps": 4}
     numbers = (d, *strides, per_part, float(share), float(factor))
     return Launcher(programs.fold_kernel, (triton.cdiv(d, 16), slots), numbers, constants)
 
@@ -347,5 +385,12 @@ def _multiprocessors(device: torch.device) -> int:
 
 
 def precision_of(x: Tensor) -> str:
-    """How to multiply float32 numbers: in tf32 if PyTorch may, else in three tf32 products, as exact as float32."""
-    return "tf32" if x.dtype != torch.float32 or tf32_allowed() else "tf32x3"
+    """How exact products have to be, and on which GPU: a key of the options.
+
+    Those of float32 numbers are as exact as tf32 if PyTorch's may be, else as float32.
+    """
+    if x.dtype != torch.float32:
+        return "half"
+    precision = "tf32" if tf32_allowed() else "float32"
+    # Others have not been measured; for Blackwell, Triton 3.6 and 3.7 make a kernel of three parts that does nothing.
+    return f"hopper {precision}" if not x.is_cuda or capability(x.device)[0] == 9 else precision

@@ -20,6 +20,7 @@ from wcgan.kernels.batch import (
     count_changes,
     cross_launcher,
     fold_launcher,
+    form_of_maps,
     map_launcher,
     moments_launcher,
     on_its_device,
@@ -125,17 +126,17 @@ def _forward(
             centre = s.lay_out("scratch", "centre", d)
             s.add(centre_launcher(1, count, length, d, x), "x", centre)
         kind = (True, centre is not None, False, _is_flat(n, length, x))
-        launch, splits = cross_launcher(d, length, x, x, kind, count, 1, workers, dtype.itemsize, precision)
+        launch, splits = cross_launcher(d, length, x, x, kind, count, 1, workers, precision)
         products, sums = _lay_out_sums(s, splits, d)
         s.add(launch, "x", "x", centre, products, sums, None, None)
         moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1)
         s.add(moments, products, sums, centre, "mean", "covariance")
         s.add(factorise(d, device, eps), "covariance", "w", "retry")
     _add_product(s, color, "w", "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
-    matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, "mean")
+    matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, precision, "mean")
     term = ("x", matrix, mean, pulls)
     flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), False, indexed)
-    last = map_launcher((n, d, length), out, x, x, (slots, slots, slots), 1, 1, flags, dtype.itemsize, precision)
+    last = map_launcher((n, d, length), out, x, x, (slots, slots, slots), 1, 1, flags, precision)
     s.add(last, "out", shift, *term, *term, None, "index" if indexed else None)
     if changes is not None:
         tracked, step = changes
@@ -221,7 +222,7 @@ def _backward(
             s.add(group, order, bounds, "index" if indexed else None)
         centred = dtype != torch.bfloat16
         kind = (False, centred, slots > 1, slots == 1 and _is_flat(n, length, x) and _is_flat(n, length, z))
-        launch, splits = cross_launcher(d, length, z, x, kind, count, slots, workers, dtype.itemsize, precision)
+        launch, splits = cross_launcher(d, length, z, x, kind, count, slots, workers, precision)
         products, partial_sums = _lay_out_sums(s, splits * slots, d)
         s.add(launch, "z", "x", "mean" if centred else None, products, partial_sums, order, bounds)
         cross = s.lay_out("scratch", "cross", slots * d * d)
@@ -233,13 +234,13 @@ def _backward(
             _add_total(s, "sums", "shared_sums", d, slots)
     if not of_batch:
         return s
-    mapping = ("mapping", slots, d, (d * d, 1, d), dtype)  # transposed
+    mapping = ("mapping", slots, d, (d * d, 1, d), dtype, precision)  # transposed
     indices = "index" if indexed else None
     if fixed:
         matrix, _, _ = _fold(s, *mapping)
         term = ("z", matrix, None, None)
         flags, maps = (*[False] * 7, indexed), (slots, slots, slots)
-        last = map_launcher((n, d, length), out, z, z, maps, 1, 1, flags, dtype.itemsize, precision)
+        last = map_launcher((n, d, length), out, z, z, maps, 1, 1, flags, precision)
         s.add(last, "grad_x", None, *term, *term, None, indices)
         return s
     # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W
@@ -249,11 +250,12 @@ def _backward(
     _add_product(s, half, "w", curvature, (d, d, d), (d, 1), (d, 1))
     factor = -(1 - eps) / (count - 1)
     scales = s.lay_out("scratch", "scales", d) if dtype == torch.float16 else None
-    second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, "mean", factor, "retry", scales)
+    second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, precision, "mean", factor, "retry", scales)
     offset = own = None
     if slots == 1:  # less the mean of the first term
-        matrix, own = s.lay_out("scratch", "matrix", d * d, dtype), s.lay_out("scratch", "own", d)
-        fold = fold_launcher(1, d, (d * d, 1, d), 1, 1 / count, shifted=True)
+        form, parts = form_of_maps(dtype, precision)
+        matrix, own = s.lay_out("scratch", "matrix", parts * d * d, form), s.lay_out("scratch", "own", d)
+        fold = fold_launcher(1, d, (d * d, 1, d), 1, 1 / count, shifted=True, parts=parts)
         s.add(fold, "mapping", "sums", None, matrix, own, None)
     else:
         matrix, _, _ = _fold(s, *mapping)
@@ -261,7 +263,7 @@ def _backward(
         _add_product(s, "sums", "mapping", offset, (1, d, slots * d), (0, 1), (d, 1), -1 / count)
     after = (own is not None, pulls is not None, scales is not None)
     flags, kinds = (offset is not None, False, False, mean is not None, *after, indexed), (1, slots, 1)
-    last = map_launcher((n, d, length), out, z, x, kinds, 1, 2, flags, dtype.itemsize, precision)
+    last = map_launcher((n, d, length), out, z, x, kinds, 1, 2, flags, precision)
     s.add(last, "grad_x", offset, "z", matrix, None, own, "x", second, mean, pulls, scales, indices)
     return s
 
@@ -344,18 +346,20 @@ def _fold(
     d: int,
     strides: tuple[int, int, int],
     dtype: torch.dtype,
+    precision: str,
     mean: str | None = None,
     factor: float = 1.0,
     retry: str | None = None,
     scales: str | None = None,
 ) -> tuple[str, str | None, str | None]:
-    """The map in the batch's type; the mean if it is subtracted before the map; M mean if it is subtracted after."""
+    """The map in the form for the batch's type; the mean if it is subtracted before the map; M mean if it is after."""
     after = mean is not None and dtype == torch.bfloat16
-    if dtype == torch.float32 and strides[2] == 1 and factor == 1.0 and retry is None:
+    form, parts = form_of_maps(dtype, precision)
+    if form == torch.float32 and strides[2] == 1 and factor == 1.0 and retry is None:
         return matrix, mean, None
-    rounded = s.lay_out("scratch", f"{matrix} rounded", slots * d * d, dtype)
+    rounded = s.lay_out("scratch", f"{matrix} rounded", parts * slots * d * d, form)
     pulls = s.lay_out("scratch", f"{matrix} pulls", slots * d) if after else None
-    launch = fold_launcher(slots, d, strides, slots, 1.0, factor, after, retry is not None, scales is not None)
+    launch = fold_launcher(slots, d, strides, slots, 1.0, factor, after, retry is not None, scales is not None, parts)
     s.add(launch, matrix, mean if after else None, retry, rounded, pulls, scales)
     return rounded, None if after else mean, pulls
 

@@ -4,6 +4,36 @@
 import triton
 import triton.language as tl
 
+PART = tl.constexpr(tl.bfloat16)  # what float32 numbers are split into
+
+
+@triton.jit
+def _split(a, PARTS: tl.constexpr):
+    """Two or three numbers of 8 bits that add up to a float32 one, but for what is below the last."""
+    first = a.to(PART)
+    rest = a - first.to(tl.float32)
+    second = rest.to(PART)
+    third = second
+    if PARTS == 3:
+        third = (rest - second.to(tl.float32)).to(PART)
+    return first, second, third
+
+
+@triton.jit
+def _add_dot(total, a1, a2, a3, b1, b2, b3, PARTS: tl.constexpr):
+    """total + a b of numbers in parts, less products of two parts that are below the last of one."""
+    if PARTS == 2:
+        total = tl.dot(a2, b1, total)
+        total = tl.dot(a1, b2, total)
+        return tl.dot(a1, b1, total)
+    # Tensor cores cut off where they add: three parts are added up from the smallest, and to the total in float32.
+    product = tl.dot(a3, b1)
+    product = tl.dot(a1, b3, product)
+    product = tl.dot(a2, b2, product)
+    product = tl.dot(a2, b1, product)
+    product = tl.dot(a1, b2, product)
+    return total + tl.dot(a1, b1, product)
+
 
 @triton.jit
 def _rows(x, slot, v, count, order, bounds, length, sn, sl, FLAT: tl.constexpr, GROUPED: tl.constexpr):
@@ -31,7 +61,7 @@ def centre_kernel(x, out, count, length, d, sn, sd, sl, R: tl.constexpr, BLOCK: 
 def cross_kernel(
     z, x, centre, products, sums, order, bounds, count, length, d, zn, zd, zl, xn, xd, xl, splits,
     SYMMETRIC: tl.constexpr, CENTRED: tl.constexpr, GROUPED: tl.constexpr, FLAT: tl.constexpr,
-    PRECISION: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
+    PARTS: tl.constexpr, PRECISION: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
 ):
     """A tile of `sum (z - a)(x - c)^T` over a share of a slot's rows, and of `sum (z - a)`; a = c if symmetric."""
     tile, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -52,9 +82,9 @@ def cross_kernel(
         if SYMMETRIC:
             shift_left = tl.load(base + left, mask=in_left, other=0)
     total = tl.zeros((D, D), tl.float32)
-    HALF: tl.constexpr = z.dtype.element_ty.primitive_bitwidth == 16
+    HALF: tl.constexpr = z.dtype.element_ty != tl.float32
     ones = tl.full((P, 16), 1.0, z.dtype.element_ty)
-    column = tl.zeros((D, 16) if HALF else (P, D), tl.float32)
+    column = tl.zeros((D, 16) if HALF else (16, D), tl.float32)
     share = tl.cdiv(tl.cdiv(count, splits), P) * P
     first = split * share
     last = tl.minimum(first + share, count)
@@ -74,8 +104,15 @@ def cross_kernel(
         if HALF:
             column = tl.dot(tl.trans(a), ones, column)
         else:
-            column += a
-        total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
+            column += tl.sum(tl.reshape(a, (P // 16, 16, D)), 0)
+        if PARTS == 1:
+            total = tl.dot(tl.trans(a), b, total, input_precision=PRECISION)
+        else:
+            if not SYMMETRIC:  # changes nothing, but parts are transposed then, and not numbers twice as wide
+                a = tl.where(inside[:, None], a, 0.0)
+            a1, a2, a3 = _split(a, PARTS)
+            b1, b2, b3 = _split(b, PARTS)
+            total = _add_dot(total, tl.trans(a1), tl.trans(a2), tl.trans(a3), b1, b2, b3, PARTS)
     place = (split * tl.num_programs(2) + slot).to(tl.int64)
     target = products + place * d * d + left[:, None] * d + right[None, :]
     tl.store(target, total, mask=in_left[:, None] & in_right[None, :])
@@ -155,9 +192,10 @@ def _map_tile(source, rows, columns, d, si, sj, kept, level, RETRIED: tl.constex
 @triton.jit
 def fold_kernel(
     matrix, mean, retry, rounded, pulls, scales, d, sk, si, sj, slots_per_part, share, factor,
-    SHIFTED: tl.constexpr, RETRIED: tl.constexpr, SCALED: tl.constexpr, D: tl.constexpr, K: tl.constexpr,
+    SHIFTED: tl.constexpr, RETRIED: tl.constexpr, SCALED: tl.constexpr, PARTS: tl.constexpr,
+    D: tl.constexpr, K: tl.constexpr,
 ):
-    """`factor` times the maps, in the batch's type, and their products with `share` times the mean.
+    """`factor` times the maps, in the batch's type or in parts, and their products with `share` times the mean.
 
     If RETRIED, the maps are first shrunk by `retry` towards (trace / d) I. If SCALED, each row is divided by the power
     of two below its largest element, which goes to `scales`: small rows would be rounded to little or nothing.
@@ -191,8 +229,17 @@ def fold_kernel(
         m = _map_tile(source, rows, columns, d, si, sj, kept, level, RETRIED)
         if SCALED:
             m /= scale[:, None]
-        m = m.to(rounded.dtype.element_ty)
-        tl.store(target + rows[:, None] * d + columns[None, :], m, mask=inside)
+        pointers = target + rows[:, None] * d + columns[None, :]
+        if PARTS == 1:
+            m = m.to(rounded.dtype.element_ty)
+            tl.store(pointers, m, mask=inside)
+        else:
+            step = tl.num_programs(1).to(tl.int64) * d * d
+            m1, m2, m3 = _split(m, PARTS)
+            tl.store(pointers, m1, mask=inside)
+            tl.store(pointers + step, m2, mask=inside)
+            if PARTS == 3:
+                tl.store(pointers + 2 * step, m3, mask=inside)
         if SHIFTED:
             centre = tl.load(mean + slot // slots_per_part * d + columns, mask=columns < d, other=0) * share
             pull += tl.sum(m.to(tl.float32) * centre[None, :], 1)
@@ -324,21 +371,29 @@ def _lerp(at, end, step, mask):
 
 @triton.jit
 def _add_term(
-    acc, x_rows, inside, sd, matrix, slot, mean, part, pulls, outputs, d,
-    CENTRED: tl.constexpr, PULLED: tl.constexpr, PRECISION: tl.constexpr, K: tl.constexpr,
+    acc, x_rows, inside, sd, matrix, slot, slots, mean, part, pulls, outputs, d,
+    CENTRED: tl.constexpr, PULLED: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr, K: tl.constexpr,
 ):
-    """acc + (x - mean) M^T, over the channels of x."""
+    """acc + (x - mean) M^T, over the channels of x; if M comes in parts, those of all slots follow each other."""
     base = matrix + slot.to(tl.int64) * d * d
+    step = (slot * 0 + slots).to(tl.int64) * d * d
     for start in range(0, d, K):
         inputs = start + tl.arange(0, K)
         there = inputs < d
         a = tl.load(x_rows[:, None] + inputs[None, :] * sd, mask=inside[:, None] & there[None, :], other=0)
         if CENTRED:
             a = (a.to(tl.float32) - tl.load(mean + part * d + inputs, mask=there, other=0)[None, :]).to(a.dtype)
-        w = tl.load(
-            base + outputs[:, None] * d + inputs[None, :], mask=(outputs < d)[:, None] & there[None, :], other=0
-        )
-        acc = tl.dot(a, tl.trans(w), acc, input_precision=PRECISION)
+        pointers, known = base + outputs[:, None] * d + inputs[None, :], (outputs < d)[:, None] & there[None, :]
+        w = tl.trans(tl.load(pointers, mask=known, other=0))
+        if PARTS == 1:
+            acc = tl.dot(a, w, acc, input_precision=PRECISION)
+        else:
+            a1, a2, a3 = _split(a, PARTS)
+            w2 = tl.trans(tl.load(pointers + step, mask=known, other=0))
+            w3 = w2
+            if PARTS == 3:
+                w3 = tl.trans(tl.load(pointers + 2 * step, mask=known, other=0))
+            acc = _add_dot(acc, a1, a2, a3, w, w2, w3, PARTS)
     if PULLED:
         acc -= tl.load(pulls + slot * d + outputs, mask=outputs < d, other=0)[None, :]
     return acc
@@ -350,7 +405,8 @@ def map_kernel(
     on, od, ol, an, ad, al, bn, bd, bl, offset_slots, slots1, slots2,
     TERMS: tl.constexpr, OFFSET: tl.constexpr, RELU: tl.constexpr, CENTRED1: tl.constexpr, CENTRED2: tl.constexpr,
     PULLED1: tl.constexpr, PULLED2: tl.constexpr, SCALED: tl.constexpr, SLOTTED: tl.constexpr, INDEXED: tl.constexpr,
-    FLAT: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
+    FLAT: tl.constexpr, PARTS: tl.constexpr, PRECISION: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr, P: tl.constexpr,
 ):
     """A tile of `offset_k + sum of M_k (x - mean)`: P positions (of one sample if there are slots), N channels.
 
@@ -376,7 +432,10 @@ def map_kernel(
     acc = tl.zeros((P, N), tl.float32)
     rows1 = _rows(x1, zero, v, count, index, index, length, an, al, FLAT, False)
     slot1 = tl.minimum(slot, slots1 - 1)
-    acc = _add_term(acc, rows1, inside, ad, m1, slot1, mean1, part, pulls1, outputs, d, CENTRED1, PULLED1, PRECISION, K)
+    acc = _add_term(
+        acc, rows1, inside, ad, m1, slot1, slots1, mean1, part, pulls1, outputs, d,
+        CENTRED1, PULLED1, PARTS, PRECISION, K,
+    )
     if TERMS == 2:
         rows2 = _rows(x2, zero, v, count, index, index, length, bn, bl, FLAT, False)
         slot2 = tl.minimum(slot, slots2 - 1)
@@ -384,7 +443,8 @@ def map_kernel(
             scale = tl.load(scales + outputs, mask=outputs < d, other=1.0)[None, :]
             acc /= scale
         acc = _add_term(
-            acc, rows2, inside, bd, m2, slot2, mean2, part, pulls2, outputs, d, CENTRED2, PULLED2, PRECISION, K
+            acc, rows2, inside, bd, m2, slot2, slots2, mean2, part, pulls2, outputs, d,
+            CENTRED2, PULLED2, PARTS, PRECISION, K,
         )
         if SCALED:
             acc *= scale
