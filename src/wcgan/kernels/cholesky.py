@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wcgan.kernels import Addresses, Direct, capability, tf32_allowed
+from wcgan.kernels import Addresses, Direct, capability
 
 LARGEST = 512
 BLOCK = 256  # of larger matrices: two of these take less time than one of 512
@@ -80,17 +80,12 @@ def factorise_in_blocks(matrix: Tensor, levels: tuple[float, ...]) -> tuple[Tens
 
 
 def _exact_product(a: Tensor, b: Tensor) -> Tensor:
-    """A product as exact as float32, also where PyTorch may round factors to tf32: of parts that it does not change."""
-    if not tf32_allowed():
-        return a @ b
-    (a, a_rest), (b, b_rest) = _split(a), _split(b)
-    return torch.cat((a, a, a_rest), -1) @ torch.cat((b, b_rest, b), -2)
+    """A product in float64, whatever PyTorch may round float32 to.
 
-
-def _split(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The eleven leading bits of float32 numbers, and the rest."""
-    leading = (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
-    return leading, x - leading
+    Tensor cores cut off the last bits of each sum, so that long sums of squares become too small by 1e-5, and GPUs with
+    clusters of thread blocks multiply float64 numbers as fast as float32 ones without tensor cores.
+    """
+    return (a.double() @ b.double()).float()
 
 
 class Factorisation:
