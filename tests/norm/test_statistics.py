@@ -17,6 +17,7 @@ from tests.norm.cases import (
 )
 
 import wcgan
+from wcgan.functional._factorisations import FACTORISATIONS
 
 STATISTICS = ("running_mean", "running_var", "running_covariance", "num_batches_tracked")
 
@@ -94,25 +95,34 @@ def duplicated_channels(seed):
     return x
 
 
-def fails(x, eps):
-    """Whether the shrunk covariance has no Cholesky factor in float32; rounding decides."""
-    covariance = wcgan.functional.moments(x)[1]
-    return int(torch.linalg.cholesky_ex((1 - eps) * covariance + eps * torch.eye(CHANNELS)).info) > 0
+@pytest.fixture
+def attempts(monkeypatch):
+    """Whether each factorisation was retried. Rounding decides that, and differs between processors and code paths."""
+    plain, found = FACTORISATIONS["cholesky"], []
+
+    def factorise(*args):
+        whitening = plain.factorise(*args)
+        found.append(bool(whitening.retry.any()))
+        return whitening
+
+    monkeypatch.setitem(FACTORISATIONS, "cholesky", plain._replace(factorise=factorise))
+    return found
 
 
 @pytest.mark.parametrize("name", [n for n in WHITENED_PATHS if wcgan.VARIANTS[n].whitening == "cholesky"])
-def test_batches_without_a_cholesky_factor_are_retried_and_counted(name):
+def test_batches_without_a_cholesky_factor_are_retried_and_counted(name, attempts):
     layer = make_layer(name, dtype=torch.float32)
     labels = make_inputs(layer, 8, CHANNELS, 3, 3)[1:]
-    failures = 0
-    for seed in range(6):
+    retried = 0
+    for seed in range(12):
         x = duplicated_channels(seed).requires_grad_()
+        attempts.clear()
         out = layer(x, *labels)
-        failures += fails(x, layer.eps)
+        retried += any(attempts)
         assert out.isfinite().all()
         assert all(gradient.isfinite().all() for gradient in gradients(out, x, *layer.parameters()))
-    assert 0 < failures == layer.num_retried
-    assert (layer.num_batches_tracked, layer.num_nonfinite) == (6, 0)
+    assert 0 < retried == layer.num_retried
+    assert (layer.num_batches_tracked, layer.num_nonfinite) == (12, 0)
 
 
 @pytest.mark.parametrize("name", ["WzcaC", "DBN"])
@@ -131,11 +141,17 @@ def test_an_ordinary_batch_is_not_retried():
     assert layer.num_retried == 0
 
 
-def test_running_statistics_that_cannot_be_factorised_are_retried_too():
-    layer = make_layer("WC", dtype=torch.float32, momentum=1.0)
-    seed = next(seed for seed in range(6) if fails(duplicated_channels(seed), layer.eps))
-    trained = layer(duplicated_channels(seed))
-    torch.testing.assert_close(layer.eval()(duplicated_channels(seed)), trained, rtol=1e-3, atol=1e-3)
+def test_running_statistics_that_cannot_be_factorised_are_retried_too(attempts):
+    compared = 0
+    for seed in range(12):
+        layer = make_layer("WC", dtype=torch.float32, momentum=1.0)
+        trained = layer(duplicated_channels(seed))
+        attempts.clear()
+        evaluated = layer.eval()(duplicated_channels(seed))
+        if layer.num_retried and any(attempts):
+            torch.testing.assert_close(evaluated, trained, rtol=1e-3, atol=1e-3)
+            compared += 1
+    assert compared > 0
 
 
 def test_counters_are_not_saved():
