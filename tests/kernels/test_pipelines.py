@@ -21,7 +21,7 @@ from wcgan.kernels.batch import cross_options, form_of_maps, map_options  # noqa
 from wcgan.kernels.jacobi import SWEEPS, jacobi_kernel  # noqa: E402
 from wcgan.kernels.layer import TILE  # noqa: E402
 
-HOPPER = GPUTarget("cuda", 90, 32)
+HOPPER, GEFORCE = GPUTarget("cuda", 90, 32), GPUTarget("cuda", 86, 32)
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
 SLOWER = [("float16", "half"), ("float32", "hopper tf32"), ("float32", "hopper float32")]
 PRECISIONS = [("bfloat16", "half"), *(pytest.param(*other, marks=pytest.mark.slow) for other in SLOWER)]
@@ -37,19 +37,19 @@ def launch_options(tiles):
 
 
 def compile_for(target, kernel, types, constants, **options):
-    """The compiler's text of a kernel, of which integers and pointers are multiples of 16."""
+    """A compiled kernel, of which integers and pointers are multiples of 16."""
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
     places = {name: (place,) for place, name in enumerate(names)}
     divisible = {places[name]: [["tt.divisibility", 16]] for name in names if name not in (*constants, "splits")}
     values = {places[name]: value for name, value in constants.items()}
     source = ASTSource(kernel, signature, constexprs=values, attrs=divisible)
-    return triton.compile(source, target=target, options=options | {"enable_fp_fusion": True}).asm["ttgir"]
+    return triton.compile(source, target=target, options=options | {"enable_fp_fusion": True})
 
 
-def races(text):
+def races(compiled):
     """Tiles that registers read beside products that the loop does not wait for: they may be overwritten too early."""
-    origin, loaded, multiplied = {}, set(), set()
+    origin, loaded, multiplied, text = {}, set(), set(), compiled.asm["ttgir"]
     if not re.search(r"warp_group_dot_wait .*pendings = [1-9]", text):
         return set()
     for line in text.splitlines():
@@ -79,14 +79,11 @@ def racing_kernel(x, out, sums, count, P: tl.constexpr):  # noqa: N803
 
 def test_a_tile_that_goes_into_registers_too_is_found():
     types = {"x": "*bf16", "out": "*fp32", "sums": "*fp32"}
-    text = compile_for(HOPPER, racing_kernel, types, {"P": 64}, num_warps=4, num_stages=4)
-    assert len(races(text)) == 1
+    assert len(races(compile_for(HOPPER, racing_kernel, types, {"P": 64}, num_warps=4, num_stages=4))) == 1
 
 
-@pytest.mark.parametrize(("name", "precision"), PRECISIONS)
-@pytest.mark.parametrize("d", [64, 128, *(pytest.param(d, marks=pytest.mark.slow) for d in (16, 32))])
-@pytest.mark.parametrize("kind", ["moments", "products", "products of classes"])
-def test_sums_of_products_race_with_nothing(kind, d, name, precision):
+def compile_sums(target, kind, d, name, precision, **changed):
+    """`cross_kernel` for d channels of a type, as it is launched but for changed options."""
     grouped, symmetric = kind == "products of classes", kind == "moments"
     centred = name != "bfloat16"
     types = {"z": TYPES[name], "x": TYPES[name], "products": "*fp32", "sums": "*fp32"}
@@ -95,17 +92,13 @@ def test_sums_of_products_race_with_nothing(kind, d, name, precision):
     flags = {"SYMMETRIC": symmetric, "CENTRED": centred, "GROUPED": grouped, "FLAT": not grouped}
     absent = {key: None for key in ("centre", "order", "bounds") if key not in types}
     tiles = cross_options(d, precision)
-    options = launch_options(tiles)
+    options = launch_options(tiles) | changed
     constants = {**flags, **absent, **tiles, "zd": 1, "xd": 1}
-    assert not races(compile_for(HOPPER, programs.cross_kernel, types, constants, **options))
+    return compile_for(target, programs.cross_kernel, types, constants, **options)
 
 
-@pytest.mark.parametrize(("name", "precision"), PRECISIONS)
-@pytest.mark.parametrize("kind", ["forward", "gradient", "gradient with an offset"])
-@pytest.mark.parametrize(
-    ("d", "length"), [*LAUNCHED, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
-)
-def test_maps_race_with_nothing(d, length, kind, name, precision):
+def compile_map(target, kind, d, length, name, precision, **changed):
+    """`map_kernel` for d channels of a type, as it is launched but for changed options."""
     forward, slotted = kind == "forward", length is not None
     mean = "pulls" if name == "bfloat16" else "mean"  # subtracted after the product, or before it
     first = {"forward": mean, "gradient": "pulls", "gradient with an offset": None}[kind]
@@ -123,24 +116,50 @@ def test_maps_race_with_nothing(d, length, kind, name, precision):
     given = ("offset", "mean1", "mean2", "pulls1", "pulls2", "scales", "index")
     absent = {key: None for key in given if key not in types}
     tiles = map_options(d, length, precision)
-    options = launch_options(tiles)
+    options = launch_options(tiles) | changed
     constants = {**flags, **absent, **tiles, "od": 1, "ad": 1, "bd": 1}
     constants |= {} if slotted else {"offset_slots": 1, "slots1": 1, "slots2": 1}
-    assert not races(compile_for(HOPPER, programs.map_kernel, types, constants, **options))
+    return compile_for(target, programs.map_kernel, types, constants, **options)
+
+
+@pytest.mark.parametrize(("name", "precision"), PRECISIONS)
+@pytest.mark.parametrize("d", [64, 128, *(pytest.param(d, marks=pytest.mark.slow) for d in (16, 32))])
+@pytest.mark.parametrize("kind", ["moments", "products", "products of classes"])
+def test_sums_of_products_race_with_nothing(kind, d, name, precision):
+    assert not races(compile_sums(HOPPER, kind, d, name, precision))
+
+
+@pytest.mark.parametrize(("name", "precision"), PRECISIONS)
+@pytest.mark.parametrize("kind", ["forward", "gradient", "gradient with an offset"])
+@pytest.mark.parametrize(
+    ("d", "length"), [*LAUNCHED, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)]
+)
+def test_maps_race_with_nothing(d, length, kind, name, precision):
+    assert not races(compile_map(HOPPER, kind, d, length, name, precision))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "float32"])
+def test_two_stages_fit_where_shared_memory_is_small(precision):
+    """That of GeForce and workstation cards, in bytes; stages are left out until a kernel fits."""
+    for kind in ("moments", "products"):
+        compiled = [compile_sums(GEFORCE, kind, 256, "float32", precision, num_stages=n) for n in (4, 2)]
+        most, few = (each.metadata.shared for each in compiled)
+        assert few <= 101_376 < most
+    assert compile_map(GEFORCE, "gradient", 256, None, "float32", precision).metadata.shared <= 101_376
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_products_of_matrices_race_with_nothing(mirrored):
     types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "factor": "fp32"}
     constants = {"MIRRORED": mirrored, "POISONED": False, "poison": None, "T": TILE, "K": 32, "aj": 1, "bj": 1}
-    text = compile_for(HOPPER, programs.product_kernel, types, constants, num_warps=4)
-    assert text.count("tt.dot") == 3, "a float32 product is three of tf32"
-    assert not races(text)
+    compiled = compile_for(HOPPER, programs.product_kernel, types, constants, num_warps=4)
+    assert compiled.asm["ttgir"].count("tt.dot") == 3, "a float32 product is three of tf32"
+    assert not races(compiled)
 
 
 @pytest.mark.parametrize("rows", [2, 16, 32])
 def test_the_kernel_of_eigenvalues_compiles_and_waits_for_nothing(rows):
     types = {"a": "*fp32", "values": "*fp32", "vectors": "*fp32"}
-    text = compile_for(HOPPER, jacobi_kernel, types, {"P": rows, "SWEEPS": SWEEPS}, num_warps=1)
+    text = compile_for(HOPPER, jacobi_kernel, types, {"P": rows, "SWEEPS": SWEEPS}, num_warps=1).asm["ttgir"]
     assert "tt.gather" in text
     assert "async" not in text

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import wcgan.kernels
-from wcgan.kernels import Sequence
+from wcgan.kernels import Launcher, Sequence
 
 
 class Recorder:
@@ -82,3 +82,33 @@ def test_another_device_and_tensors_that_are_not_aligned_are_launched_with_array
     with wcgan.kernels.launches_by_triton():
         s(0, *given)
     assert len(kernel.arrays) == 4
+
+
+class SmallGpu:
+    """A kernel as Triton launches it, on a GPU whose shared memory has room for so many stages."""
+
+    def __init__(self, room):
+        self.room, self.launched = room, []
+        self.error = pytest.importorskip("triton", reason="Triton is not installed").OutOfResources
+
+    def __getitem__(self, grid):
+        def launch(*arguments, num_stages):
+            if num_stages > self.room:
+                raise self.error(num_stages, self.room, "shared memory")
+            self.launched.append((grid, arguments, num_stages))
+
+        return launch
+
+
+def test_stages_are_left_out_until_shared_memory_is_enough():
+    kernel, x = SmallGpu(2), torch.zeros(4)
+    launcher = Launcher(kernel, (3,), (7,), {"num_stages": 4})
+    launcher(x)
+    launcher(x)
+    assert kernel.launched == [((3, 1, 1), (x, 7), 2)] * 2
+
+
+def test_a_kernel_that_fits_in_no_stage_says_so():
+    kernel = SmallGpu(0)
+    with pytest.raises(kernel.error, match="shared memory"):
+        Launcher(kernel, (1,), (), {"num_stages": 4})(torch.zeros(4))

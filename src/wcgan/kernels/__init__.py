@@ -61,9 +61,22 @@ class Launcher:
         if direct is not None:
             direct(torch._C._cuda_getCurrentRawStream(device), addresses)
             return
-        compiled = self.kernel[self.grid](*tensors, *self.numbers, **self.constants)
+        compiled = self._launch_by_triton(*tensors)
         if aligned and _can_be_called(compiled):
             self._direct[key] = self._caller(compiled, len(tensors))
+
+    def _launch_by_triton(self, *tensors: Tensor | None) -> Any:
+        """Triton's own launch, on a GPU with little shared memory in fewer stages: each has tiles of its own there."""
+        from triton import OutOfResources
+
+        while True:
+            try:
+                return self.kernel[self.grid](*tensors, *self.numbers, **self.constants)
+            except OutOfResources:
+                fewer = self.constants.get("num_stages", 1) - 1
+                if fewer < 1:
+                    raise
+                self.constants = self.constants | {"num_stages": fewer}
 
     def direct_for(self, tensors: list[Tensor | None]) -> Direct | None:
         """The direct launch for tensors like these, if there has been one by Triton."""
