@@ -120,6 +120,26 @@ def test_eager_code_takes_the_way_of_few_calls(name, training):
     assert layer.train(training)(x.contiguous(), *labels).grad_fn.name() == "_ByKernelsBackward"
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("channels", [520, 1024])
+def test_a_layer_wider_than_the_factorisation_kernel_takes_that_way_too(channels, autocast):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
+    torch.manual_seed(0)
+    on_cpu = wcgan.WhiteningColoring2d(channels, dtype=torch.float64)
+    layer = copy.deepcopy(on_cpu).to("cuda", torch.float32)
+    x = torch.randn(64, channels, 6, 6, dtype=torch.float64)
+    expected = step(on_cpu, x.requires_grad_(), ())
+    batch = x.detach().to("cuda", torch.float32).requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+        assert layer(batch.detach().requires_grad_()).grad_fn.name() == "_ByKernelsBackward"
+        layer.reset_running_stats()
+        found = step(layer, batch, ())
+    for key, value in expected.items():
+        error = (found[key].double().cpu() - value).norm() / value.norm()
+        assert error <= EAGER[torch.float32], f"{key}: off by {error:.2g}"
+
+
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("name", ["WC", "cWC"])
 def test_a_batch_and_a_coloring_anywhere_in_memory_give_the_same(name, training):

@@ -83,7 +83,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     fixed = None if statistics == "of the batch" else (torch.randn(d, d), torch.randn(d))
     shared = None if kind == "shared" else (torch.randn(d, d), torch.randn(d))
     relu = kind == "class"
-    arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _by_kernels._by_library)
+    arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _by_kernels._by_operators)
     out, kept = layer_kernels.forward(x, color, shift, *arguments)
     grad = torch.randn_like(out)
     masked = torch.where(out > 0, grad, 0) if relu else grad
@@ -112,7 +112,7 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
 def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_small(kind):
     x = (100 * make_batch((6, 9, 50), mean=0.0)).half()
     color, shift, index = colorings(kind, 6, 9)
-    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_operators)
     grad = (1e-4 * (torch.randn(out.shape) + out)).half()  # that map is of about 1e-8
     grad_x, *_ = layer_kernels.backward(x, grad, color, shift, index, False, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
@@ -125,7 +125,7 @@ def test_gradients_in_float16_do_not_vanish_where_the_map_from_the_batch_is_smal
 @pytest.mark.parametrize("shape", [(7, 4), (7, 4, 1), (5, 4, 3), (3, 4, 2, 1), (2, 4, 2, 3, 2), (1, 4, 7)], ids=str)
 def test_batches_of_every_rank(shape):
     x, (color, shift, _) = torch.randn(shape), colorings("shared", 1, 4)
-    out, kept = layer_kernels.forward(x, color, shift, None, None, None, None, EPS, False, _by_kernels._by_library)
+    out, kept = layer_kernels.forward(x, color, shift, None, None, None, None, EPS, False, _by_kernels._by_operators)
     grad = torch.randn_like(out)
     grad_x, *_ = layer_kernels.backward(x, grad, color, shift, None, False, None, kept, EPS, (True, True))
     given = x.double().requires_grad_()
@@ -388,6 +388,6 @@ def test_the_operators_keep_pytorchs_rules(kind, monkeypatch):
 @pytest.mark.parametrize(("d", "kind"), [(2, "shared"), (5, "class"), (6, "sample"), (32, "shared")])
 def test_the_compiler_is_told_the_size_of_what_is_kept(d, kind):
     x, (color, shift, index) = torch.randn(3, d, 2), colorings(kind, 3, d)
-    found = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_library)
+    found = layer_kernels.forward(x, color, shift, index, None, None, None, EPS, False, _by_kernels._by_operators)
     told = _by_kernels._fake_layer(x, color, shift, index, None, EPS, False)
     assert [(t.shape, t.dtype) for t in found] == [(t.shape, t.dtype) for t in told]

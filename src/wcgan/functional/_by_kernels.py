@@ -63,13 +63,14 @@ def whiten_color_by_kernels(
 ) -> Result | None:
     """`_eager.whiten_color_eagerly` of a batch for which `kernels_for` has kernels, or None."""
     fused = cholesky_for(color, RETRY_SHRINKAGE) is not None
-    if not _are_few(x, color) or not (fused or x.device.type == "cpu"):
+    in_blocks = not fused and cholesky_for(color[..., :1, :1], RETRY_SHRINKAGE) is not None
+    if not _are_few(x, color) or not (fused or in_blocks or x.device.type == "cpu"):
         return None
     kept: list[Tensor] = []
     given = (_plain(color), _plain(shift), *_plain_shared(shared))
     if not _share_device(x, *given):
         return None
-    factorise, update = _fused if fused else _by_library, None if updates is None else updates(x.get_device())
+    factorise, update = _fused if fused else _by_operators, None if updates is None else updates(x.get_device())
     out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept, update)
     return Result(out, kept=kept[0], updated=update is not None)
 
@@ -186,12 +187,13 @@ def _fused(d: int, device: int, eps: float) -> Any:
     return cholesky.factorisation(d, device, eps, RETRY_SHRINKAGE)
 
 
-def _by_library(d: int, device: int, eps: float) -> Any:
-    """The same without that kernel, where Triton interprets the others."""
+def _by_operators(d: int, device: int, eps: float) -> Any:
+    """The same for matrices that are larger than that kernel's, and where Triton interprets the others."""
 
     def factorise(*tensors: Tensor) -> None:
         covariance, w, retry = tensors
-        whitening = FACTORISATIONS["cholesky"].factorise(covariance.view(1, d, d), eps, 0)
+        with without_autocast(covariance.device):
+            whitening = FACTORISATIONS["cholesky"].factorise(covariance.view(1, d, d), eps, 0)
         w.copy_(whitening.matrix.flatten())
         retry.copy_(whitening.retry)
 
@@ -256,7 +258,7 @@ def _layer(
     eps: float,
     relu: bool,
 ) -> tuple[Tensor, Tensor]:
-    factorise = _fused if x.is_cuda else _by_library
+    factorise = _fused if x.is_cuda else _by_operators
     out, kept = layer_kernels().forward(x, color, shift, index, poison, None, None, eps, relu, factorise)
     return out, kept
 
@@ -287,7 +289,7 @@ def _training_layer(
     buffer made in between, Inductor leaves out the clone, as with any operator that changes its arguments.
     """
     running = None if running_mean is None else (running_mean, running_second, tracked)
-    factorise, update = _fused if x.is_cuda else _by_library, (running, (retried, nonfinite), step)
+    factorise, update = _fused if x.is_cuda else _by_operators, (running, (retried, nonfinite), step)
     out, kept = layer_kernels().forward(x, color, shift, index, poison, None, None, eps, relu, factorise, update)
     return out, kept
 

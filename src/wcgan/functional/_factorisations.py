@@ -120,8 +120,8 @@ def _factorise_cholesky(covariance: Tensor, eps: float, iterations: int) -> Whit
         attempts = shrink(covariance.unsqueeze(1), eps, levels.expand(covariance.shape[0], -1))  # (g, attempts, p, p)
         blocks = None if following else cholesky_for(covariance[:, :1, :1], RETRY_SHRINKAGE)
         if blocks:
-            found, good = blocks.factorise_in_blocks(attempts.flatten(0, 1), RETRY_SHRINKAGE)
-            found, good = found.view_as(attempts), good.view(attempts.shape[:2])
+            found, good = blocks.factorise_in_blocks(attempts.flatten(0, 1).double(), RETRY_SHRINKAGE)
+            found, good = found.view_as(attempts).float(), good.view(attempts.shape[:2])
         else:
             found, failed = torch.linalg.cholesky_ex(attempts)
             good = failed == 0

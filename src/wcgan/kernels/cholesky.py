@@ -61,31 +61,23 @@ def factorise_in_blocks(matrix: Tensor, levels: tuple[float, ...]) -> tuple[Tens
     Of its blocks A, B below A, and C: with U = W(A) and L = B U^T, the blocks of W are U, -V L U and V = W(C - L L^T).
 
     Args:
-        matrix: float32 and symmetric.
+        matrix: float64 and symmetric, since products of blocks are to be as exact as those within a block, whatever
+            PyTorch may round float32 to. Tensor cores cut off the last bits of each sum, so that long sums of squares
+            become too small by 1e-5; those of Hopper multiply float64 numbers as fast as others multiply float32 ones.
         levels: those of a kernel that is there. A matrix that needs one of them could not be factorised.
     """
     p = matrix.shape[-1]
     if p <= BLOCK:
-        whitening, retry = factorise(matrix, 0.0, levels)
-        return whitening, retry == 0
+        whitening, retry = factorise(matrix.float(), 0.0, levels)
+        return whitening.double(), retry == 0
     half = -(-p // (2 * TILE)) * TILE
     upper, well = factorise_in_blocks(matrix[:, :half, :half], levels)
-    below = _exact_product(matrix[:, half:, :half], upper.mT)
-    rest = matrix[:, half:, half:] - _exact_product(below, below.mT)
-    lower, also_well = factorise_in_blocks(rest, levels)
+    below = matrix[:, half:, :half] @ upper.mT
+    lower, also_well = factorise_in_blocks(matrix[:, half:, half:] - below @ below.mT, levels)
     whitening = torch.zeros_like(matrix)
     whitening[:, :half, :half], whitening[:, half:, half:] = upper, lower
-    whitening[:, half:, :half] = -_exact_product(lower, _exact_product(below, upper))
+    whitening[:, half:, :half] = -lower @ (below @ upper)
     return whitening, well & also_well
-
-
-def _exact_product(a: Tensor, b: Tensor) -> Tensor:
-    """A product in float64, whatever PyTorch may round float32 to.
-
-    Tensor cores cut off the last bits of each sum, so that long sums of squares become too small by 1e-5, and GPUs with
-    clusters of thread blocks multiply float64 numbers as fast as float32 ones without tensor cores.
-    """
-    return (a.double() @ b.double()).float()
 
 
 class Factorisation:
