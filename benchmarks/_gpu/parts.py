@@ -145,10 +145,13 @@ def measure_eager(bench: Bench) -> None:
             bench.add("eager_us", case, value={n: round(1e6 * median(t), 1) for n, t in times.items()})
             ratios = {n: round(ratio, 3) for n, ratio in eager.times_to_ratios(times).items()}
             bench.add("eager_ratio", case, value=ratios)
-    if bench.sizes.images is not None and bench.wants("resnet50_ms"):
-        with bench.attempt("resnet50_ms"):
+    for case, products in (("TF32 not allowed", nullcontext), ("TF32 allowed", tf32_allowed)):
+        path = ("resnet50_ms", case)
+        if bench.sizes.images is None or not bench.wants(*path):
+            continue
+        with bench.attempt(*path), products():
             times = eager.measure_networks(eager.build_resnet50, bench.sizes.images, bench.device, 5, 3)
-            bench.add("resnet50_ms", value={n: round(1e3 * median(t), 2) for n, t in times.items()})
+            bench.add(*path, value={n: round(1e3 * median(t), 2) for n, t in times.items()})
 
 
 @contextmanager

@@ -27,7 +27,7 @@ UNITS = {
     "iteration_ms": "ms",
     "inference_ms": "ms",
 }
-NESTED = ("factorisation_us", "layer_us", "eager_us")  # one dictionary per case
+NESTED = ("factorisation_us", "layer_us", "eager_us", "resnet50_ms")  # one dictionary per case
 TITLES = {
     "factorisation_us": "factorisation",
     "layer_us": "layer",
