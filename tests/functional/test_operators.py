@@ -6,6 +6,7 @@ from tests.functional.cases import WHITENINGS, make_batch, make_coloring
 from torch.library import opcheck
 
 import wcgan.functional  # noqa: F401  registers the operators
+from wcgan.functional import _operators
 
 ops = torch.ops.wcgan
 
@@ -75,3 +76,8 @@ def test_solve_lyapunov():
     opcheck(ops.solve_lyapunov.default, (root.requires_grad_(), right, roots, vectors))
     solution = ops.solve_lyapunov(root, right, roots, vectors)
     torch.testing.assert_close(root @ solution + solution @ root, right, rtol=1e-10, atol=1e-10)
+
+
+def test_gpus_of_amd_get_no_kernels(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert _operators._import_kernels.__wrapped__() is None

@@ -252,6 +252,8 @@ def _offsets_fit(x: Tensor) -> bool:
 
 @functools.cache
 def _import_kernels() -> ModuleType | None:
+    if torch.version.hip is not None:  # a GPU of AMD, which calls itself CUDA: nobody has tried the kernels on one
+        return None
     try:
         from wcgan.kernels import batch
     except ImportError:
