@@ -207,15 +207,16 @@ def test_an_exported_folded_layer_holds_standard_operators_only(name):
     torch.testing.assert_close(program.module()(*inputs), folded(*inputs), **EXACT)
 
 
+@pytest.mark.parametrize("strict", [False, True], ids=["as it runs", "strict"])
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("name", PATHS)
-def test_an_exported_layer_takes_batches_of_any_size(name, training):
+def test_an_exported_layer_takes_batches_of_any_size(name, training, strict):
     options = {"classes": 7} if name in CONDITIONAL else {}  # more than samples, or fewer
     layer = make_layer(name, track_running_stats=not training, **options).train(training)
     batch = torch.export.Dim("batch")
     shapes = {"x": {0: batch}, **({"labels": {0: batch}} if options else {})}
     example = [tensor.contiguous() for tensor in make_inputs(layer, 5, CHANNELS, 3, 2)]
-    program = torch.export.export(layer, tuple(example), dynamic_shapes=shapes)
+    program = torch.export.export(layer, tuple(example), dynamic_shapes=shapes, strict=strict)
     for samples in (2, 5, 31):
         inputs = make_inputs(layer, samples, CHANNELS, 3, 2, seed=samples)
         torch.testing.assert_close(program.module()(*inputs), layer(*inputs), **EXACT)

@@ -30,7 +30,17 @@ from wcgan.norm.unconditional import (
 
 def is_exporting() -> bool:
     """Whether torch.export records this call. PyTorch's own function was also True under torch.compile up to 2.11."""
-    return torch.compiler._is_exporting_flag
+    return torch.compiler._is_exporting_flag or (torch.compiler.is_dynamo_compiling() and _dynamo_is_exporting())
+
+
+def _dynamo_is_exporting() -> bool:
+    """The same for `strict=True`, which in PyTorch 2.7 only the tracer knows."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    return bool(getattr(InstructionTranslator.current_tx(), "export", False))
+
+
+_dynamo_is_exporting._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called while tracing
 
 
 class ConditionalWhiteningColoring(WhiteningLayer):
