@@ -1,6 +1,7 @@
 """The kernels of `wcgan.kernels.layer` on the CPU, run by `test_batch` where Triton interprets them."""
 
 import copy
+import itertools
 import math
 import sys
 import types
@@ -23,6 +24,7 @@ layer_kernels = pytest.importorskip("wcgan.kernels.layer", reason="Triton is not
 # The largest error in norm of a result, relative to it.
 PRECISIONS = {"float32": 2e-5, "float16": 4e-3, "float16 for bfloat16": 4e-3}
 EPS = 0.01
+SLOW = pytest.mark.slow  # run by the slow one of the two tests that run this file
 
 
 @pytest.fixture(autouse=True)
@@ -71,11 +73,14 @@ def oracle(x, color, shift, index, fixed):
     return (color @ (w @ places) + shift.unsqueeze(2)).view(x.shape)
 
 
-@pytest.mark.parametrize(
-    ("name", "layout"), [*((name, "channels last") for name in PRECISIONS), ("float32", "contiguous")]
-)
-@pytest.mark.parametrize("statistics", ["of the batch", "fixed"])
-@pytest.mark.parametrize("kind", ["shared", "class", "sample"])
+def layer_cases():
+    for kind, statistics in itertools.product(("shared", "class", "sample"), ("of the batch", "fixed")):
+        for name, layout in [*((name, "channels last") for name in PRECISIONS), ("float32", "contiguous")]:
+            quick = name == "float32" or (kind != "sample" and statistics == "of the batch")
+            yield pytest.param(kind, statistics, layout, name, marks=() if quick else SLOW)
+
+
+@pytest.mark.parametrize(("kind", "statistics", "layout", "name"), list(layer_cases()))
 def test_a_layer_and_its_gradients(kind, statistics, layout, name):
     n, d = (6, 17) if kind == "shared" else (4, 9)
     x = in_layout(make_batch((n, d, 9), name, layout, mean=1.0), layout).unflatten(2, (3, 3))
@@ -283,7 +288,14 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(
-    ("variant", "options"), [*(("WC", name) for name in OPTIONS), ("cWC", "default"), ("cWC_sa", "default")]
+    ("variant", "options"),
+    [
+        ("WC", "default"),
+        pytest.param("WC", "no running statistics", marks=SLOW),
+        ("WC", "average over all batches"),
+        pytest.param("cWC", "default", marks=SLOW),
+        ("cWC_sa", "default"),
+    ],
 )
 def test_a_compiled_layer_is_one_operator_each_way(variant, options, compiled_by_kernels):
     operator, options = OPTIONS[options]
@@ -369,7 +381,7 @@ def test_a_layer_that_trains_can_be_exported(strict, compiled_by_kernels):
     assert_same_bits([program.running_covariance, program.num_batches_tracked], [*other.buffers()][1:])
 
 
-@pytest.mark.parametrize("kind", ["shared", "class"])
+@pytest.mark.parametrize("kind", [pytest.param("shared", marks=SLOW), "class"])
 def test_the_operators_keep_pytorchs_rules(kind, monkeypatch):
     zeros = lambda sequence, workspace, x: torch.zeros(sequence.sizes[workspace])  # noqa: E731
     monkeypatch.setattr(layer_kernels, "_room", zeros)  # results are compared with what lies between their arrays

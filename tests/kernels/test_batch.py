@@ -13,10 +13,17 @@ FOLDER = Path(__file__).parent
 NEWER = {"tf32": "hopper tf32", "ieee": "hopper float32"}  # PyTorch's setting -> ours, where there is no GPU
 
 
-@pytest.mark.parametrize("file", ["interpreted.py", "interpreted_layer.py"])
-def test_interpreted_kernels_compute_what_plain_operators_do(file):
+@pytest.mark.parametrize(
+    ("file", "which"),
+    [
+        ("interpreted.py", "not slow"),
+        ("interpreted_layer.py", "not slow"),
+        pytest.param("interpreted_layer.py", "slow", marks=pytest.mark.slow),
+    ],
+)
+def test_interpreted_kernels_compute_what_plain_operators_do(file, which):
     pytest.importorskip("triton", reason="Triton is not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / file)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, str(FOLDER / file)]
     environment = os.environ | {"TRITON_INTERPRET": "1"}  # read when Triton is imported
     result = subprocess.run(
         command, cwd=FOLDER.parents[1], env=environment, capture_output=True, text=True, timeout=600, check=False
