@@ -61,9 +61,9 @@ def factorise_in_blocks(matrix: Tensor, levels: tuple[float, ...]) -> tuple[Tens
     Of its blocks A, B below A, and C: with U = W(A) and L = B U^T, the blocks of W are U, -V L U and V = W(C - L L^T).
 
     Args:
-        matrix: float64 and symmetric, since products of blocks are to be as exact as those within a block, whatever
-            PyTorch may round float32 to. Tensor cores cut off the last bits of each sum, so that long sums of squares
-            become too small by 1e-5; those of Hopper multiply float64 numbers as fast as others multiply float32 ones.
+        matrix: float64 and symmetric. Products of float32 blocks would follow PyTorch's setting for TF32, and on tensor
+            cores they are not exact enough even in parts that TF32 represents. Hopper multiplies float64 matrices as
+            fast as float32 ones without TF32.
         levels: those of a kernel that is there. A matrix that needs one of them could not be factorised.
     """
     p = matrix.shape[-1]
