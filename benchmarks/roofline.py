@@ -171,9 +171,7 @@ def config_to_work(config: Config) -> list[Work]:
     critic = forward(g, train.critic_steps * train.batch) + train.critic_steps * update
     number = train.generator_batch
     through = forward(d_behind, number) + backward(d_behind, number, weights=False)
-    averaged = bool(train.ema or train.ema_half_life)
-    again = forward(g, number) if averaged and train.ema_statistics == "recomputed" else []
-    return critic + forward(g, number) + backward(g, number, weights=True) + through + again + [adam(sizes["g"])]
+    return critic + forward(g, number) + backward(g, number, weights=True) + through + [adam(sizes["g"])]
 
 
 def work_to_floor(work: list[Work]) -> Floor:

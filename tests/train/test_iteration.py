@@ -20,11 +20,11 @@ from tests.train.cases import (
 
 from wcgan.core.device import Hardware
 from wcgan.core.terminal import TrainingProgress
-from wcgan.norm import VARIANTS, WhiteningLayer
+from wcgan.norm import VARIANTS
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.train import gan as module
 from wcgan.train.batches import average_weight
-from wcgan.train.gan import learning_rate, train_iteration
+from wcgan.train.gan import learning_rate
 from wcgan.train.learner import laid_out_like, set_learning_rate, update_average
 
 GAMES = {
@@ -352,26 +352,6 @@ def test_a_half_life_in_images_halves_the_weight_of_a_state():
 def test_an_average_has_one_decay():
     with pytest.raises(ValueError, match=r"train.ema=0.9 and train.ema_half_life=100 both set the decay: set one to 0"):
         tiny_config(ema=0.9, ema_half_life=100)
-
-
-def test_recomputed_statistics_are_those_of_the_averages_own_activations():
-    """With one batch shown over and over, running statistics become those of the batch."""
-    config = tiny_config(ema=0.5, ema_statistics="recomputed", learning_rate=0.0)
-    players, inputs = tiny_players(config), tiny_batches(config).draw(0)
-    with torch.no_grad():  # an average whose weights are not the generator's
-        for parameter in players.average.parameters():
-            parameter.mul_(1.5)
-    for layer in (*players.average.modules(), *players.generator.modules()):
-        if isinstance(layer, WhiteningLayer):
-            layer.momentum = 1.0
-    for _ in range(2):
-        train_iteration(players, inputs._replace(average_weight=torch.tensor(0.0)), config, torch.float32)
-    whitened = players.average(inputs.noise, inputs.labels)
-    running = players.average.eval()(inputs.noise, inputs.labels)
-    # What differs is the running covariance, of m samples and not of m - 1.
-    assert torch.allclose(whitened, running, atol=1e-5)
-    others = dict(players.generator.named_buffers())
-    assert different(dict(players.average.named_buffers()), others)
 
 
 def test_the_average_is_never_trained():

@@ -124,7 +124,7 @@ class TrainConfig(LoopConfig):
     ema_start: int = 0
     """Real images until which the average is a copy of the generator."""
     ema_statistics: Literal["averaged", "recomputed"] = "averaged"
-    """Running statistics of the average: averaged like its weights, or its own, from one batch per iteration."""
+    """Running statistics of the average: averaged like its weights, or recomputed for each look at it."""
     sample_every: int = 500
     """Iterations between grids of samples; 0 for none."""
     conditioning_every: int = 0

@@ -215,6 +215,21 @@ class GanBatches:
             None if weight is None else torch.full((), weight, device=self.device),
         )
 
+    def latent(self, iteration: int, count: int) -> list[Tensor]:
+        """Whole batches for the generator: noise `(count, g, noise)` and, if it is conditional, labels `(count, g)`.
+
+        They are none of an iteration's own; labels come as often as in training.
+        """
+        random = random_generator(self.train.seed, "average", iteration, self.device)
+        shape = (count, self.train.generator_batch)
+        z = torch.randn(*shape, self.noise, generator=random, device=self.device)
+        if self.classes is None:
+            return [z]
+        if self.labels is None or self.train.generated_labels == "uniform":
+            return [z, torch.randint(0, self.classes, shape, generator=random, device=self.device)]
+        index = torch.randint(0, len(self.labels), shape, generator=random, device=self.device)
+        return [z, to_device(self.labels[index.to(self.labels.device)], self.device)]
+
     def _real(self, iteration: int, index: Tensor) -> Tensor:
         """Images in [-1, 1] with dequantisation noise U(0, 1/128)."""
         images = to_device(self.images[self.rank.share(index, dim=1)], self.device)

@@ -21,7 +21,7 @@ from wcgan.core.processes import Rank, process_count
 from wcgan.core.terminal import TrainingProgress
 from wcgan.data import Dataset
 from wcgan.nets import Discriminator, Generator, build_discriminator, build_generator
-from wcgan.norm import sub_batches
+from wcgan.norm import sub_batches, update_statistics
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
@@ -29,9 +29,19 @@ from wcgan.train.batches import GanBatches, GanInputs, augment, batches_of, chec
 from wcgan.train.custom import AdversarialLoss, Callback, Custom, OwnDiscriminator, OwnGenerator
 from wcgan.train.graph import branch_from, branch_point, graphed
 from wcgan.train.journal import Journal
-from wcgan.train.learner import Losses, place, rate_on, set_learning_rate, split_coloring, update, update_average
+from wcgan.train.learner import (
+    Losses,
+    place,
+    rate_on,
+    set_learning_rate,
+    share_statistics,
+    split_coloring,
+    update,
+    update_average,
+)
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
 
+STATISTICS_BATCHES = 50  # of the generator, over which the statistics of its moving average are recomputed
 ALONE = Rank()
 PLAIN = Custom()
 Evaluator = Callable[[Sampler], dict[str, Any]]
@@ -94,6 +104,8 @@ def build_players(
         return AdamW(split_coloring(network, train.coloring_decay), **chosen)
 
     average = copy.deepcopy(generator).requires_grad_(False) if train.ema or train.ema_half_life else None
+    if average is not None:
+        share_statistics(average, False)  # each process recomputes all of them, on the same batches
     optimizers = optimizer(generator, False), optimizer(discriminator, True)
     return Players(generator, discriminator, *optimizers, average, custom.loss)
 
@@ -207,11 +219,7 @@ def train_iteration(
         loss = loss + train.class_weight_generator * losses["loss/class_generated"]
     update(players.generator_optimizer, loss, generator, rank)
     if players.average is not None and inputs.average_weight is not None:
-        averaged = train.ema_statistics == "averaged"
-        update_average(players.average, generator, inputs.average_weight, statistics=averaged)
-        if not averaged:
-            with torch.no_grad(), autocast:
-                players.average(inputs.noise, inputs.labels if conditional_g else None)
+        update_average(players.average, generator, inputs.average_weight)
     return {name: loss.detach() for name, loss in losses.items()}
 
 
@@ -243,6 +251,33 @@ def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None) ->
     return images.unflatten(0, (steps, batch))
 
 
+# The average's statistics
+
+
+def make_refresh(players: Players, batches: GanBatches, precision: torch.dtype) -> Callable[[int], None] | None:
+    """A function that recomputes the running statistics of the moving average, given the iterations done.
+
+    None if they are not to be recomputed. They depend on the average's weights, the seed and the iteration alone, so
+    that it does not matter when they were recomputed before.
+    """
+    average = players.average
+    if average is None or batches.train.ema_statistics == "averaged":
+        return None
+    done = -1
+
+    def refresh(iteration: int) -> None:
+        nonlocal done
+        if iteration == done:
+            return
+        with torch.autocast(batches.device.type, dtype=precision, enabled=precision != torch.float32):
+            noise, *labels = batches.latent(iteration, STATISTICS_BATCHES)
+            inputs = zip(noise, *labels, strict=True) if average.config.conditional else zip(noise, strict=True)
+            update_statistics(inputs, average, forward=lambda network, each: network(*each))
+        done = iteration
+
+    return refresh
+
+
 # The training
 
 
@@ -264,7 +299,8 @@ def train(
         batches = batches_of(config, dataset, hardware.device, rank)
         compile_players(players, config, hardware, environment.progress)
         step = make_step(players, batches, config, hardware, environment.progress)
-        task = players_to_task(players, config, dataset, run, evaluator, custom.callbacks)
+        refresh = make_refresh(players, batches, hardware.precision)
+        task = players_to_task(players, config, dataset, run, evaluator, custom.callbacks, refresh)
         return run_tasks([task], step, environment, stop_at)
 
 
@@ -307,14 +343,18 @@ def players_to_task(
     run: Run,
     evaluator: Evaluator | None = None,
     callbacks: Sequence[Callback] = (),
+    refresh: Callable[[int], None] | None = None,
 ) -> Task:
     """What the loop needs of a GAN: what is trained, what is logged, and what is kept as best."""
     settings, sampler = config.train, Sampler(players.sampled_generator, dataset.classes)
 
     def look(iteration: int, last: bool, journal: Journal) -> None:
-        if due(settings.sample_every, iteration, last):
+        sampling, measuring = (due(n, iteration, last) for n in (settings.sample_every, settings.conditioning_every))
+        if refresh is not None and (sampling or measuring):
+            refresh(iteration)
+        if sampling:
             journal.samples(iteration, sampler)
-        if due(settings.conditioning_every, iteration, last):
+        if measuring:
             journal.conditioning(iteration, sampler, settings.seed)
 
     return Task(
@@ -324,6 +364,7 @@ def players_to_task(
         players,
         learning_rate=lambda iteration: learning_rate(settings, iteration),
         images=settings.images,
+        refresh=refresh,
         look=look,
         evaluate=None if evaluator is None else lambda: evaluator(sampler),
         best=("FID", lambda: {f"generator.{k}": v for k, v in players.sampled_generator.state_dict().items()}),

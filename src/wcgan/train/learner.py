@@ -39,12 +39,17 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
 
 def place(network: nn.Module, device: torch.device, channels_last: bool, sync: bool) -> None:
     """Readies a network for training on a device; with `sync`, processes share whitening statistics."""
-    for layer in network.modules():
-        if isinstance(layer, WhiteningLayer):
-            layer.sync = sync
+    share_statistics(network, sync)
     network.to(device).train()
     if channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def share_statistics(network: nn.Module, sync: bool) -> None:
+    """Sets whether the processes whiten with the statistics of the batch that they have together."""
+    for layer in network.modules():
+        if isinstance(layer, WhiteningLayer):
+            layer.sync = sync
 
 
 def rate_on(device: torch.device, rate: float) -> Tensor:
@@ -77,13 +82,13 @@ def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def update_average(average: nn.Module, network: nn.Module, weight: Tensor, statistics: bool = True) -> None:
-    """Moves the parameters of an average, and with `statistics` its running statistics, towards a network's.
+def update_average(average: nn.Module, network: nn.Module, weight: Tensor) -> None:
+    """Moves the parameters and running statistics of an average towards a network's.
 
     `weight`, a scalar on the device, is how far: 1 makes a copy.
     """
-    mine, theirs = (dict(each.state_dict() if statistics else each.named_parameters()) for each in (average, network))
-    for name, value in mine.items():
+    theirs = network.state_dict()
+    for name, value in average.state_dict().items():
         if value.is_floating_point():
             value.lerp_(theirs[name], weight.to(value.dtype))
         else:

@@ -70,6 +70,8 @@ class Task:
     """Iterations done -> the learning rate of the next one."""
     images: int
     """Real images in an iteration."""
+    refresh: Callable[[int], None] | None = None
+    """Recomputes what iterations do not keep up to date, before it is evaluated or saved; in all processes."""
     look: Callable[[int, bool, Journal], None] | None = None
     """Writes sample grids and other extras. The first process calls it after each iteration, with the iteration,
     whether it is the last one, and the journal."""
@@ -202,6 +204,8 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
                     unhealthy = rank.any(not flag) or not all(map(math.isfinite, means.values()))
                     stop_if_diverged(unhealthy, means, task, journal, iteration, thorough=saving or stopping)
                     journal.losses(iteration, means, seconds, task.learning_rate(iteration - 1), task.images)
+                if task.refresh is not None and (evaluating or saving or stopping):
+                    task.refresh(iteration)
                 if rank.first and task.look is not None:
                     task.look(iteration, last, journal)
                 if evaluating and task.evaluate is not None:
