@@ -15,6 +15,7 @@ from wcgan.reproduce.experiments import EXPERIMENTS
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = [key for key in EXPERIMENTS if (RESULTS / key).is_dir()]
 PAGES = sorted(RESULTS.rglob("README.md"))
+MEASURED = sorted(RESULTS.glob("performance/h200*.json"))
 # The page with pictures inside is large, and `wcgan reproduce --from results` makes it.
 COMMITTED = ("md", "csv", "tex", "svg")
 CURVE = re.compile(r"^\| FID 10k after \|(.+)\|\n\|[-:| ]+\|\n((?:\|.+\|\n)+)", re.MULTILINE)
@@ -81,3 +82,16 @@ def test_links_of_a_page_lead_somewhere(page):
         place = page.parent / file if file else page
         assert place.exists(), target
         assert not anchor or anchor in anchors(place), target
+
+
+def test_the_newest_times_are_all_of_one_commit():
+    report = json.loads((RESULTS / "performance/h200.json").read_text(encoding="utf-8"))
+    assert set(report["measured_at"].values()) == {report["commit"]}
+    assert "skipped" not in report
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=name)
+def test_committed_times_can_be_printed_as_a_table(path, capsys):
+    report = json.loads(path.read_text(encoding="utf-8"))
+    load_script("_gpu.table").print_table(report)
+    assert capsys.readouterr().out.startswith(f"NVIDIA H200; commit {report['commit']}")
