@@ -29,6 +29,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "generator of 256": ("generator.widths=[256, 256, 256]",),
     "consistency": ("train.consistency=10",),
     "augmentation": ("train.augment=[translation, cutout]",),
+    "augmentation, later": ("train.augment=[translation, cutout]", "train.augment_ramp=3200000"),
     "augmentation, color too": ("train.augment=[color, translation, cutout]",),
     "no flips": ("data.flip=false",),
     "no average": ("train.ema_half_life=0",),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.train.cases import SIDE, iterate, tiny_batches, tiny_config, tiny_players
 
-from wcgan.train.batches import Augmentation, augment, draw_augmentation
+from wcgan.train.batches import Augmentation, augment, augmented_share, draw_augmentation
 
 ALL = ("color", "translation", "mirror", "cutout")
 NONE = Augmentation(None, None, None, None)
@@ -76,6 +76,51 @@ def test_draws_cover_the_published_ranges():
     assert 0 <= how.color.min() < 0.01
     assert 0.99 < how.color.max() < 1
     assert how.mirrored.float().mean().item() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_augmentation_changes_its_share_of_the_images(name):
+    random = torch.Generator().manual_seed(0)
+    images = 2 * torch.rand(2000, 3, 8, 8, generator=random, dtype=torch.float64) - 1
+    how = draw_augmentation((name,), (2000,), 8, random, share=0.3)
+    how = how._replace(color=None if how.color is None else how.color.double())
+    changed = ((augment(images, how) - images).abs().amax((1, 2, 3)) > 1e-12).double().mean().item()
+    # A window of no shift (one of nine) and a mirror that is not used (one of two) change nothing either.
+    expected = 0.3 * {"translation": 8 / 9, "mirror": 1 / 2}.get(name, 1.0)
+    assert changed == pytest.approx(expected, abs=0.04)
+
+
+def test_augmentations_choose_their_images_independently():
+    how = draw_augmentation(("translation", "cutout"), (4000,), 32, torch.Generator().manual_seed(0), share=0.5)
+    moved, cut = (how.moved != 0).any(1), how.hole[:, 0] >= 0
+    assert (moved & cut).double().mean().item() == pytest.approx(moved.double().mean().item() / 2, abs=0.03)
+
+
+def test_a_share_of_one_draws_what_was_drawn_without_it():
+    plain, whole = (
+        draw_augmentation(ALL, (20,), 8, torch.Generator().manual_seed(0), *share) for share in ((), (1.0,))
+    )
+    assert all(torch.equal(a, b) for a, b in zip(plain, whole, strict=True))
+
+
+def test_the_share_grows_over_the_ramp():
+    train = tiny_config(augment=("cutout",), augment_ramp=400, critic_steps=5, batch=8).train
+    assert [augmented_share(train, iteration) for iteration in (0, 1, 5, 10, 99)] == [0, 0.1, 0.5, 1, 1]
+    assert augmented_share(tiny_config(augment=("cutout",)).train, 0) == 1
+
+
+def test_a_ramp_begins_with_images_as_they_are():
+    config = tiny_config(augment=("color", "translation", "cutout"), augment_ramp=1000)
+    inputs = tiny_batches(config).draw(0)
+    for images, view in ((inputs.real, inputs.real_view), (inputs.real[0], inputs.view)):
+        assert torch.allclose(augment(images, view), images, rtol=0, atol=1e-6)
+    late = tiny_batches(config).draw(1000)
+    assert not torch.allclose(augment(late.real, late.real_view), late.real, atol=0.1)
+
+
+def test_a_ramp_needs_augmentations():
+    with pytest.raises(ValueError, match=r"train.augment_ramp=5 needs train.augment, which names no augmentation"):
+        tiny_config(augment_ramp=5)
 
 
 def test_gradients_are_those_of_finite_differences():

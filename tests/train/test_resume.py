@@ -95,6 +95,7 @@ def test_stopped_where_it_was_told_and_resumed_every_bit_is_the_same(stop_at, tm
 def test_with_every_option_of_a_recipe_a_resumed_run_has_the_same_bits(tmp_path, never_stopped):
     config = tiny_config(
         augment=("color", "translation", "cutout"),
+        augment_ramp=30,
         consistency=10.0,
         coloring_decay=0.1,
         learning_rate_discriminator=1e-3,

@@ -112,6 +112,8 @@ class TrainConfig(LoopConfig):
     """Probability that ACGAN's cross-entropy spreads over all classes."""
     augment: tuple[Literal["color", "translation", "cutout"], ...] = ()
     """Differentiable augmentation (DiffAugment) of all that the discriminator sees; empty for none."""
+    augment_ramp: int = 0
+    """Real images over which the share of images that are augmented grows from 0 to 1; 0 for all from the start."""
     consistency: float = 0.0
     """Weight of consistency regularisation: the squared difference of D's scores for a real image and for the same
     image shifted and mirrored at random; 10 as published, 0 for none."""
@@ -191,7 +193,7 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
     at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "coloring_decay")
-    at_least(train, 0, "ema_half_life", "ema_start")
+    at_least(train, 0, "ema_half_life", "ema_start", "augment_ramp")
     in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
     if train.learning_rate_discriminator is not None:
         at_least(train, 0, "learning_rate_discriminator")
@@ -201,6 +203,8 @@ def check_train(train: TrainConfig) -> None:
         )
     if len(set(train.augment)) < len(train.augment):
         raise ValueError(f"train.augment must name each augmentation once, got {list(train.augment)}")
+    if train.augment_ramp and not train.augment:
+        raise ValueError(f"train.augment_ramp={train.augment_ramp} needs train.augment, which names no augmentation")
     if train.schedule_end is not None and train.schedule == "constant":
         raise ValueError("train.schedule_end needs train.schedule=linear: a constant rate has no end")
     for name in ("schedule_end", "drop_at"):

@@ -76,24 +76,34 @@ class Augmentation(NamedTuple):
 
 
 def draw_augmentation(
-    names: Collection[str], shape: tuple[int, ...], side: int, random: torch.Generator
+    names: Collection[str], shape: tuple[int, ...], side: int, random: torch.Generator, share: float = 1.0
 ) -> Augmentation:
     """Draws augmentations of `shape` images: those of color, translation, mirror and cutout that are among the names.
 
     The ranges are DiffAugment's: windows begin up to 1/8 of the side outside the image, and holes are half as wide as
-    the image, with a centre anywhere in it.
+    the image, with a centre anywhere in it. Each augmentation changes this share of the images, drawn independently.
     """
     device, reach, hole = random.device, int(side / 8 + 0.5), hole_side(side)
 
     def integers(low: int, high: int) -> Tensor:
         return torch.randint(low, high, (*shape, 2), generator=random, device=device)
 
-    return Augmentation(
+    drawn = Augmentation(
         torch.rand((*shape, 3), generator=random, device=device) if "color" in names else None,
         integers(-reach, reach + 1) if "translation" in names else None,
         torch.rand(shape, generator=random, device=device) < 0.5 if "mirror" in names else None,
         integers(0, side + 1 - hole % 2) if "cutout" in names else None,
     )
+    if share >= 1:
+        return drawn
+
+    def some(values: Tensor | None, unchanged: float) -> Tensor | None:
+        if values is None:
+            return None
+        chosen = torch.rand(shape, generator=random, device=device) < share
+        return torch.where(chosen.view(*shape, *[1] * (values.dim() - len(shape))), values, unchanged)
+
+    return Augmentation(*map(some, drawn, (0.5, 0, False, -side)))  # no change, no shift, a hole outside the image
 
 
 def augment(images: Tensor, how: Augmentation | None) -> Tensor:
@@ -195,6 +205,7 @@ class GanBatches:
         """The inputs of an iteration, without a host sync; each purpose has one draw for all updates."""
         steps, batch, generated = self.train.critic_steps, self.train.batch, self.train.generator_batch
         policy, weight = self.train.augment, average_weight(self.train, iteration)
+        share = augmented_share(self.train, iteration)
         between = self._uniform("penalty", iteration, steps, batch) if self.train.gradient_penalty else None
         index = self._order.indices(iteration, steps * batch).view(steps, batch)
         labels = None if self.labels is None else to_device(self.labels[index], self.device)
@@ -208,9 +219,9 @@ class GanBatches:
             *self._latent("critic", iteration, critic_labels, steps, batch),
             between,
             *self._latent("generator", iteration, generator_labels, generated),
-            self._augmentation("real view", policy, iteration, steps, batch),
-            self._augmentation("critic view", policy, iteration, steps, batch),
-            self._augmentation("view", policy, iteration, generated),
+            self._augmentation("real view", policy, iteration, steps, batch, share=share),
+            self._augmentation("critic view", policy, iteration, steps, batch, share=share),
+            self._augmentation("view", policy, iteration, generated, share=share),
             self._augmentation("shift", SHIFT if self.train.consistency else (), iteration, steps, batch),
             None if weight is None else torch.full((), weight, device=self.device),
         )
@@ -249,11 +260,13 @@ class GanBatches:
             labels = torch.randint(0, self.classes, shape, generator=random, device=self.device)
         return self.rank.share(z, batch), self.rank.share(labels, batch)
 
-    def _augmentation(self, purpose: str, names: Collection[str], iteration: int, *shape: int) -> Augmentation | None:
+    def _augmentation(
+        self, purpose: str, names: Collection[str], iteration: int, *shape: int, share: float = 1.0
+    ) -> Augmentation | None:
         if not names:
             return None
         random = random_generator(self.train.seed, purpose, iteration, self.device)
-        drawn = draw_augmentation(names, shape, self.images.shape[-1], random)
+        drawn = draw_augmentation(names, shape, self.images.shape[-1], random, share)
         return Augmentation(*(None if values is None else self.rank.share(values, len(shape) - 1) for values in drawn))
 
     def _uniform(self, purpose: str, iteration: int, *shape: int) -> Tensor:
@@ -269,6 +282,11 @@ def average_weight(train: TrainConfig, iteration: int) -> float | None:
     if iteration * train.images < train.ema_start:
         return 1.0
     return 1 - (0.5 ** (train.images / train.ema_half_life) if train.ema_half_life else train.ema)
+
+
+def augmented_share(train: TrainConfig, iteration: int) -> float:
+    """Share of the images that each augmentation changes in the next iteration."""
+    return min(1.0, iteration * train.images / train.augment_ramp) if train.augment_ramp else 1.0
 
 
 def check_shares(config: Config, rank: Rank) -> None:
