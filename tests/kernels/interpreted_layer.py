@@ -76,7 +76,12 @@ def oracle(x, color, shift, index, fixed):
 def layer_cases():
     for kind, statistics in itertools.product(("shared", "class", "sample"), ("of the batch", "fixed")):
         for name, layout in [*((name, "channels last") for name in PRECISIONS), ("float32", "contiguous")]:
-            quick = name == "float32" or (kind != "sample" and statistics == "of the batch")
+            case = (kind, statistics)
+            quick = {
+                "float32": layout == "channels last" or case in (("class", "of the batch"), ("shared", "fixed")),
+                "float16": case == ("class", "of the batch"),
+                "float16 for bfloat16": case == ("shared", "of the batch"),
+            }[name]
             yield pytest.param(kind, statistics, layout, name, marks=() if quick else SLOW)
 
 
@@ -285,21 +290,25 @@ OPTIONS = {
     "no running statistics": ("training_layer", {"track_running_stats": False}),
     "average over all batches": ("layer", {"momentum": None}),  # a count that only the plain operators divide by
 }
+# Channels and samples: another size makes the compiler take it for a variable, both at once or one after the other.
+TWO_SIZES, THREE_SIZES = ((6, 8), (7, 12)), ((6, 8), (5, 8), (7, 12))
 
 
 @pytest.mark.parametrize(
-    ("variant", "options"),
+    ("variant", "options", "sizes"),
     [
-        ("WC", "default"),
-        pytest.param("WC", "no running statistics", marks=SLOW),
-        ("WC", "average over all batches"),
-        pytest.param("cWC", "default", marks=SLOW),
-        ("cWC_sa", "default"),
+        ("WC", "default", TWO_SIZES),
+        pytest.param("WC", "no running statistics", THREE_SIZES, marks=SLOW),
+        ("WC", "average over all batches", TWO_SIZES[:1]),
+        pytest.param("cWC", "default", THREE_SIZES, marks=SLOW),
+        ("cWC_sa", "default", TWO_SIZES),
+        *(pytest.param(*case, THREE_SIZES, marks=SLOW) for case in (("WC", "default"), ("WC", "average over all batches"))),
+        pytest.param("cWC_sa", "default", THREE_SIZES, marks=SLOW),
     ],
 )
-def test_a_compiled_layer_is_one_operator_each_way(variant, options, compiled_by_kernels):
+def test_a_compiled_layer_is_one_operator_each_way(variant, options, sizes, compiled_by_kernels):
     operator, options = OPTIONS[options]
-    for d, n in ((6, 8), (5, 8), (7, 12)):  # other sizes make the compiler take them for variables
+    for d, n in sizes:
         layer = wcgan.normalization(variant, d, None if variant == "WC" else 3, **options)
         other, calls = copy.deepcopy(layer), []
         x, labels = make_batch((n, d, 9)).unflatten(2, (3, 3)), () if variant == "WC" else (torch.arange(n) % 3,)
@@ -339,6 +348,7 @@ def test_a_layer_compiled_by_inductor_has_the_bits_of_the_eager_one_in_every_ste
 
 
 @pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
+@torch.no_grad()  # the compiler has half as much to do
 def test_a_layer_that_is_called_twice_in_a_compiled_graph_updates_its_statistics_twice(compiled_by_kernels):
     layer = wcgan.WhiteningColoring2d(6, momentum=0.3)
     other, x = copy.deepcopy(layer), make_batch((8, 6, 9)).unflatten(2, (3, 3))

@@ -1,6 +1,7 @@
 """`torch.compile` without graph breaks and `torch.export`: the same numbers as eager, in training and in evaluation."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def test_a_compiled_layer_trains_and_evaluates_as_the_eager_one(name):
 
 
 @pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
-@pytest.mark.parametrize("name", ["WC", "cWC"])
+@pytest.mark.parametrize("name", [pytest.param("WC", marks=pytest.mark.slow), "cWC"])
 def test_inductor_gives_the_same_numbers(name):
     eager = make_layer(name, momentum=0.3)
     layer = copy.deepcopy(eager)
@@ -207,9 +208,15 @@ def test_an_exported_folded_layer_holds_standard_operators_only(name):
     torch.testing.assert_close(program.module()(*inputs), folded(*inputs), **EXACT)
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["as it runs", "strict"])
-@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
-@pytest.mark.parametrize("name", PATHS)
+def export_cases():
+    """Every path as it runs; strictly, which takes twice as long, those that are compiled in the quick tests."""
+    for name, training, strict in itertools.product(PATHS, (False, True), (False, True)):
+        identity = f"{name}-{'training' if training else 'evaluation'}-{'strict' if strict else 'as it runs'}"
+        marks = () if name in QUICK or not strict else pytest.mark.slow
+        yield pytest.param(name, training, strict, id=identity, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "training", "strict"), [*export_cases()])
 def test_an_exported_layer_takes_batches_of_any_size(name, training, strict):
     options = {"classes": 7} if name in CONDITIONAL else {}  # more than samples, or fewer
     layer = make_layer(name, track_running_stats=not training, **options).train(training)
