@@ -110,7 +110,7 @@ def test_a_dictionary_of_matrices_is_mixed_in_the_program(tmp_path):
     assert (9, 1, 4, 4) not in shapes
 
 
-@pytest.mark.parametrize("form", ["onnx", "torch-export", "safetensors", "hub"])
+@pytest.mark.parametrize("form", [pytest.param("onnx", marks=pytest.mark.slow), "torch-export", "safetensors", "hub"])
 def test_files_are_as_readable_as_the_umask_allows(conditional_run, tmp_path, form):
     pytest.importorskip("onnxruntime")
     before = os.umask(0o027)

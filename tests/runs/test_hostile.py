@@ -235,7 +235,7 @@ def load_and_resume(stopped, finished, images, folder, seed):
     shutil.rmtree(folder)
 
 
-@quick_and_long(100, 1_000)
+@quick_and_long(50, 1_000)
 def test_damaged_run_folders(stopped, finished, images, tmp_path, attack, cases):
     attack.limit = 60  # seconds: some of them train to the end
     for seed in range(cases):
