@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import fcntl
 import gc
 import os
 import shutil
@@ -38,12 +39,20 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 @pytest.fixture(scope="session")
 def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with the classifier of the digits in it, which takes seconds to train."""
+    """A cache with the classifier of the digits in it, which takes seconds to train: one process does, others copy."""
     from wcgan.data import load
     from wcgan.evaluate.train_small_classifier import load_small_classifier
 
     folder = tmp_path_factory.mktemp("digits-cache")
-    load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder)
+    several = "PYTEST_XDIST_WORKER" in os.environ  # whose folders lie side by side
+    shared = (tmp_path_factory.getbasetemp().parent if several else folder) / "digits-classifier"
+    with open(f"{shared}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if shared.is_dir():
+            shutil.copytree(shared, folder, dirs_exist_ok=True)
+        load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder)
+        if several and not shared.is_dir():
+            shutil.copytree(folder, shared)
     return folder
 
 

@@ -86,7 +86,7 @@ def test_a_compiled_layer_has_a_matrix_for_each_class_not_for_each_sample(name):
     assert (7, CHANNELS, CHANNELS) not in shapes
 
 
-@pytest.mark.parametrize("name", ["WC", "BN", "cWC_sa"])
+@pytest.mark.parametrize("name", ["WC", *(pytest.param(name, marks=pytest.mark.slow) for name in ("BN", "cWC_sa"))])
 def test_a_compiled_layer_that_alternates_sees_the_latest_statistics(name):
     eager = make_layer(name, momentum=0.5)
     layer = copy.deepcopy(eager)

@@ -296,11 +296,11 @@ def traffic_in_the_document():
     ("preset", "normalization", "widths"),
     [
         ("cifar10/WC SN + ResNet", "WC", (16, 12, 8)),
-        ("cifar10/WC SN + ResNet", "BN", (16, 12, 8)),
+        pytest.param("cifar10/WC SN + ResNet", "BN", (16, 12, 8), marks=pytest.mark.slow),
         ("cifar10/WC GP + ResNet", "WC", (8, 8, 8)),
         ("cifar10/WC SN + DCGAN", "WC", (16, 12, 8)),
         ("cifar10/cWC SN + Proj. Discr.", "cWC", (16, 12, 8)),
-        ("cifar10/cWC GP + ACGAN", "cBN", (8, 8, 8)),
+        pytest.param("cifar10/cWC GP + ACGAN", "cBN", (8, 8, 8), marks=pytest.mark.slow),
     ],
 )
 def test_an_iteration_sends_what_the_document_says(lonely_group, monkeypatch, preset, normalization, widths):
