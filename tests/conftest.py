@@ -1,6 +1,5 @@
 """What all tests share."""
 
-import fcntl
 import gc
 import os
 import shutil
@@ -40,14 +39,14 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 @pytest.fixture(scope="session")
 def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with the classifier of the digits in it, which takes seconds to train: one process does, others copy."""
+    from wcgan.core.files import locked
     from wcgan.data import load
     from wcgan.evaluate.train_small_classifier import load_small_classifier
 
     folder = tmp_path_factory.mktemp("digits-cache")
     several = "PYTEST_XDIST_WORKER" in os.environ  # whose folders lie side by side
     shared = (tmp_path_factory.getbasetemp().parent if several else folder) / "digits-classifier"
-    with open(f"{shared}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(shared.with_suffix(".lock")):
         if shared.is_dir():
             shutil.copytree(shared, folder, dirs_exist_ok=True)
         load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder)
