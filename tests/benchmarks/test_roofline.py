@@ -63,6 +63,7 @@ def test_an_iteration_has_the_operations_of_its_passes():
     assert floor.tflop_of_whitening == 0
 
 
+@pytest.mark.slow
 def test_consistency_shows_real_images_twice_and_an_average_runs_the_generator_once_more():
     whole = preset("cifar10/best")
     plain = replace(whole, train=replace(whole.train, consistency=0.0, ema_half_life=0))

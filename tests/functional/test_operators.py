@@ -15,7 +15,7 @@ def leaf(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64).requires_grad_()
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_moments(groups):
     opcheck(ops.moments.default, (make_batch(4, 4, 3).requires_grad_(), groups))
 
@@ -56,7 +56,10 @@ def test_whiten_color_of_every_whitening(whitening, relu):
 
 @pytest.mark.parametrize(
     "kind",
-    ["none", "class diagonal", "sample full", *(pytest.param(k, marks=pytest.mark.slow) for k in ("diagonal", "full"))],
+    [
+        *("none", "class diagonal"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("diagonal", "full", "sample full")),
+    ],
 )
 def test_whiten_color_of_every_coloring(kind):
     color, shift, index = make_coloring(kind, 4, 4)

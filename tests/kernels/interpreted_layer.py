@@ -78,7 +78,7 @@ def layer_cases():
         for name, layout in [*((name, "channels last") for name in PRECISIONS), ("float32", "contiguous")]:
             case = (kind, statistics)
             quick = {
-                "float32": layout == "channels last" or case in (("class", "of the batch"), ("shared", "fixed")),
+                "float32": case == ("class", "of the batch") or (layout == "channels last" and kind != "class"),
                 "float16": case == ("class", "of the batch"),
                 "float16 for bfloat16": case == ("shared", "of the batch"),
             }[name]
@@ -303,7 +303,7 @@ TWO_SIZES, THREE_SIZES = ((6, 8), (7, 12)), ((6, 8), (5, 8), (7, 12))
         pytest.param("WC", "no running statistics", THREE_SIZES, marks=SLOW),
         ("WC", "average over all batches", TWO_SIZES[:1]),
         pytest.param("cWC", "default", THREE_SIZES, marks=SLOW),
-        ("cWC_sa", "default", TWO_SIZES),
+        ("cWC_sa", "default", TWO_SIZES[:1]),
         pytest.param("WC", "default", THREE_SIZES, marks=SLOW),
         pytest.param("WC", "average over all batches", THREE_SIZES, marks=SLOW),
         pytest.param("cWC_sa", "default", THREE_SIZES, marks=SLOW),
@@ -350,6 +350,7 @@ def test_a_layer_compiled_by_inductor_has_the_bits_of_the_eager_one_in_every_ste
     assert all(t._version > version for t, version in zip(layer.buffers(), versions, strict=True))
 
 
+@SLOW
 @pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
 @torch.no_grad()  # the compiler has half as much to do
 def test_a_layer_that_is_called_twice_in_a_compiled_graph_updates_its_statistics_twice(compiled_by_kernels):
