@@ -37,22 +37,38 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 
 @pytest.fixture(scope="session")
-def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with the classifier of the digits in it, which takes seconds to train: one process does, others copy."""
-    from wcgan.core.files import locked
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Fills a folder of some name once for all processes that run tests -> the folder, which is to be left as it is."""
+
+    def fill(name: str, make: Callable[[Path], object]) -> Path:
+        from wcgan.core.files import locked
+
+        several = "PYTEST_XDIST_WORKER" in os.environ  # their folders lie side by side
+        folder = (tmp_path_factory.getbasetemp().parent if several else tmp_path_factory.mktemp("once")) / name
+        with locked(folder.with_name(f"{name}.lock")):
+            if not (folder / "filled").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                (folder / "filled").touch()
+        return folder
+
+    return fill
+
+
+@pytest.fixture(scope="session")
+def digits_cache(
+    tmp_path_factory: pytest.TempPathFactory, once: Callable[[str, Callable[[Path], object]], Path]
+) -> Path:
+    """A cache with the classifier of the digits in it, which takes seconds to train."""
     from wcgan.data import load
     from wcgan.evaluate.train_small_classifier import load_small_classifier
 
-    folder = tmp_path_factory.mktemp("digits-cache")
-    several = "PYTEST_XDIST_WORKER" in os.environ  # whose folders lie side by side
-    shared = (tmp_path_factory.getbasetemp().parent if several else folder) / "digits-classifier"
-    with locked(shared.with_suffix(".lock")):
-        if shared.is_dir():
-            shutil.copytree(shared, folder, dirs_exist_ok=True)
-        load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder)
-        if several and not shared.is_dir():
-            shutil.copytree(folder, shared)
-    return folder
+    def train(folder: Path) -> None:
+        load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder / "cache")
+
+    made = once("digits-classifier", train) / "cache"
+    return shutil.copytree(made, tmp_path_factory.mktemp("digits-cache"), dirs_exist_ok=True)
 
 
 @pytest.fixture

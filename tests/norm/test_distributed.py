@@ -12,11 +12,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
+@pytest.fixture(scope="session")
+def both(once):
     """Results of all cases on both ranks; processes start slowly, so once."""
-    folder = tmp_path_factory.mktemp("ranks")
-    ranks.start_two(ranks.run, str(folder))
+    folder = once("ranks-of-layers", lambda folder: ranks.start_two(ranks.run, str(folder)))
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
 
 
