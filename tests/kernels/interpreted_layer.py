@@ -352,7 +352,6 @@ def test_a_layer_compiled_by_inductor_has_the_bits_of_the_eager_one_in_every_ste
 
 @SLOW
 @pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
-@torch.no_grad()  # the compiler has half as much to do
 def test_a_layer_that_is_called_twice_in_a_compiled_graph_updates_its_statistics_twice(compiled_by_kernels):
     layer = wcgan.WhiteningColoring2d(6, momentum=0.3)
     other, x = copy.deepcopy(layer), make_batch((8, 6, 9)).unflatten(2, (3, 3))
