@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import gc
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +13,17 @@ import torch
 from tests.attack.tally import attack, pytest_terminal_summary  # noqa: F401
 
 torch.set_num_threads(1)  # the tests share the cores among processes; threads on top only get in each other's way
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # so do processes, each of which imports torch
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Imports leave little garbage, and looking for it takes a quarter of the time of collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +37,38 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 
 @pytest.fixture(scope="session")
-def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Fills a folder of some name once for all processes that run tests -> the folder, which is to be left as it is."""
+
+    def fill(name: str, make: Callable[[Path], object]) -> Path:
+        from wcgan.core.files import locked
+
+        several = "PYTEST_XDIST_WORKER" in os.environ  # their folders lie side by side
+        folder = (tmp_path_factory.getbasetemp().parent if several else tmp_path_factory.mktemp("once")) / name
+        with locked(folder.with_name(f"{name}.lock")):
+            if not (folder / "filled").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                (folder / "filled").touch()
+        return folder
+
+    return fill
+
+
+@pytest.fixture(scope="session")
+def digits_cache(
+    tmp_path_factory: pytest.TempPathFactory, once: Callable[[str, Callable[[Path], object]], Path]
+) -> Path:
     """A cache with the classifier of the digits in it, which takes seconds to train."""
     from wcgan.data import load
     from wcgan.evaluate.train_small_classifier import load_small_classifier
 
-    folder = tmp_path_factory.mktemp("digits-cache")
-    load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder)
-    return folder
+    def train(folder: Path) -> None:
+        load_small_classifier(load("digits", "train"), load("digits", "test"), device="cpu", cache=folder / "cache")
+
+    made = once("digits-classifier", train) / "cache"
+    return shutil.copytree(made, tmp_path_factory.mktemp("digits-cache"), dirs_exist_ok=True)
 
 
 @pytest.fixture

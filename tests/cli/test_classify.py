@@ -32,7 +32,8 @@ def error_of(folder):
     return next(line["error"] for line in reversed(Run(folder).lines()) if line["kind"] == "evaluation")
 
 
-@pytest.mark.parametrize("name", ["WC", pytest.param("DBN", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["WC", "DBN"])
 def test_the_digits_are_told_apart_in_seconds(name, command, place):
     code, out, _ = command("classify", f"digits/ResNet-8 {name}", "--set", "train.device=cpu")
     folder = f"runs/digits-ResNet-8{name}"

@@ -34,7 +34,8 @@ def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_r
     assert "50 generated against 359" in (digits_run / "report.html").read_text()
 
 
-def test_figures_go_where_they_are_sent(command, place):
+def test_figures_go_where_they_are_sent(command, place, digits_cache, monkeypatch):
+    monkeypatch.setenv("WCGAN_CACHE", str(digits_cache))
     arguments = ("--features", "classifier", "--metrics", "fid", "--device", "cpu", "--out", "figures")
     assert command("evaluate", "digits:train", "--data", "digits:test", *arguments)[0] == 0
     (line,) = Run(place / "figures").lines()

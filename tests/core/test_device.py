@@ -1,5 +1,6 @@
 """Settings that mean what is fastest here, and devices that are not here."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -149,8 +150,8 @@ def test_deterministic_algorithms_are_in_force_within_and_what_was_set_before_is
     """In a process of its own: PyTorch's test suite, which others here import, forbids to set cuDNN's flags."""
     code = f"""
 import torch
-from tests.core.test_device import determinism
 from wcgan.core.device import deterministic_algorithms
+{inspect.getsource(determinism)}
 torch.set_deterministic_debug_mode({before!r})
 torch.backends.cudnn.benchmark = {timed}
 own = determinism()

@@ -9,7 +9,8 @@ from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.folder import Run
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow  # quick are `train/test_resume.py`, in the tests' own process, and `train/test_distributed.py`
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_with_a_checkpoint_and_says_how_to_go_on(number, tmp_path):
     run = Run(tmp_path / "run")
     photos = write_photos(tmp_path / "photos")

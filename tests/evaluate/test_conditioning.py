@@ -44,8 +44,13 @@ def differences(generator, z, label, step=1e-6):
     return torch.stack(columns, 1)
 
 
+QUICK = ("BN", "WC", "cBN", "cWC", "cWC_sa")
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("normalization", VARIANTS)
+@pytest.mark.parametrize(
+    "normalization", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
+)
 def test_singular_values_are_those_of_finite_differences(normalization, kind):
     generator = trained(normalization, kind)
     z, labels = make_noise(3, dtype=torch.float64), labels_for(generator, 3)

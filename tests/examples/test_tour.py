@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -70,8 +71,9 @@ def test_output_fits_a_terminal_of_a_hundred_columns(output: str) -> None:
     assert max(map(len, output.splitlines())) <= 100
 
 
-def test_committed_picture_is_what_the_tour_draws(tmp_path: Path) -> None:
-    run_tour("--picture", str(tmp_path / "drawn.svg"))
+def test_committed_picture_is_what_the_tour_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["tour.py", "--picture", str(tmp_path / "drawn.svg")])
+    runpy.run_path(str(ROOT / "examples/tour.py"), run_name="__main__")
     drawn, committed = (ElementTree.parse(path).getroot() for path in (tmp_path / "drawn.svg", PICTURE))
     for tag in ("text", "rect"):
         assert len(drawn.findall(SVG + tag)) == len(committed.findall(SVG + tag))

@@ -1,5 +1,7 @@
 """First and second derivatives of `whiten_color` against finite differences, for every whitening and coloring."""
 
+import itertools
+
 import pytest
 import torch
 from tests.functional.cases import COLORINGS, WHITENINGS, differentiable, make_batch, make_coloring
@@ -23,24 +25,29 @@ def as_function(kind, **options):
 
 
 # Every coloring, and with groups one of each shape that a coloring can give the map.
-COLORINGS_AND_GROUPS = pytest.mark.parametrize(
-    ("kind", "groups"), [*((kind, 1) for kind in COLORINGS), ("none", 2), ("diagonal", 2), ("class full", 2)]
-)
+COLORINGS_AND_GROUPS = [*((kind, 1) for kind in COLORINGS), ("none", 2), ("diagonal", 2), ("class full", 2)]
 
 
-@COLORINGS_AND_GROUPS
-@pytest.mark.parametrize("whitening", WHITENINGS)
+def cases():
+    """Every coloring with each whitening; quick are all by Cholesky, and three colorings by the others."""
+    for whitening, (kind, groups) in itertools.product(WHITENINGS, COLORINGS_AND_GROUPS):
+        quick = whitening == "cholesky" or (kind, groups) in (("none", 2), ("class full", 1), ("sample full", 1))
+        yield pytest.param(whitening, kind, groups, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("whitening", "kind", "groups"), [*cases()])
 def test_first_derivatives_are_those_of_finite_differences(whitening, kind, groups):
     assert gradcheck(*as_function(kind, whitening=whitening, groups=groups))
 
 
-@COLORINGS_AND_GROUPS
-@pytest.mark.parametrize("whitening", WHITENINGS)
+@pytest.mark.parametrize(("whitening", "kind", "groups"), [*cases()])
 def test_second_derivatives_are_those_of_finite_differences(whitening, kind, groups):
     assert gradgradcheck(*as_function(kind, whitening=whitening, groups=groups), fast_mode=True)
 
 
-@pytest.mark.parametrize("whitening", WHITENINGS)
+@pytest.mark.parametrize(
+    "whitening", [w if w in ("cholesky", "newton") else pytest.param(w, marks=pytest.mark.slow) for w in WHITENINGS]
+)
 def test_every_entry_of_the_second_derivative_is_that_of_finite_differences(whitening):
     assert gradgradcheck(*as_function("class full", whitening=whitening, groups=1))
 

@@ -15,7 +15,7 @@ def leaf(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64).requires_grad_()
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_moments(groups):
     opcheck(ops.moments.default, (make_batch(4, 4, 3).requires_grad_(), groups))
 
@@ -40,8 +40,13 @@ def test_factorise(whitening):
     opcheck(ops.factorise.default, (covariance, whitening, 1e-3, 3))
 
 
+# Every whitening is an operator of its own in `test_factorise`; those that stand for others are slow here.
 @pytest.mark.parametrize(
-    ("whitening", "relu"), [*((kind, False) for kind in (*WHITENINGS, "zca-decomposition")), ("cholesky", True)]
+    ("whitening", "relu"),
+    [
+        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in WHITENINGS if kind != "zca"),
+        *(pytest.param("zca-decomposition", False, marks=pytest.mark.slow), ("zca", False), ("cholesky", True)),
+    ],
 )
 def test_whiten_color_of_every_whitening(whitening, relu):
     color, shift, index = make_coloring("class full", 4, 4)
@@ -49,7 +54,13 @@ def test_whiten_color_of_every_whitening(whitening, relu):
     opcheck(ops.whiten_color.default, (x, color, shift, index, whitening, 1, 1e-3, 3, "", relu))
 
 
-@pytest.mark.parametrize("kind", ["none", "diagonal", "full", "class diagonal", "sample full"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("none", "class diagonal"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("diagonal", "full", "sample full")),
+    ],
+)
 def test_whiten_color_of_every_coloring(kind):
     color, shift, index = make_coloring(kind, 4, 4)
     x, color, shift = (t if t is None else t.requires_grad_() for t in (make_batch(4, 4, 3), color, shift))

@@ -29,7 +29,7 @@ def values_and_gradients(x, coloring, groups):
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
-@pytest.mark.parametrize("elements", [1, 16, 64, 100])
+@pytest.mark.parametrize("elements", [16, 100, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 64))])
 @pytest.mark.parametrize("kind", COLORINGS)
 def test_the_size_of_a_block_changes_neither_values_nor_derivatives(monkeypatch, kind, elements, last):
     x = make_batch(5, 4, 6, 5)

@@ -4,6 +4,7 @@ The interpreter gets products of bfloat16 wrong, so float16 also takes its place
 and float32 numbers are split into parts of it.
 """
 
+import itertools
 import types
 
 import pytest
@@ -30,6 +31,15 @@ KINDS_OF_BATCH = [
     *(("float32", layout) for layout in LAYOUTS),
     *(("float16", "contiguous"), ("float16 for bfloat16", "channels last")),
 ]
+SLOW = pytest.mark.slow  # run by the slow ones of the tests that run this file
+OTHER_WAYS = ("tf32x3", "bf16x6")
+
+
+def cases(others):
+    """Each kind of batch with each of some others: all with the first kind, and the last of them with every kind."""
+    for kind, other in itertools.product(KINDS_OF_BATCH, others):
+        quick = kind == KINDS_OF_BATCH[0] or other == others[-1]
+        yield pytest.param(*kind, *other, marks=() if quick else SLOW)
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +67,7 @@ def slots_of(kind, samples):
     return table[kind]
 
 
-@pytest.mark.parametrize(("name", "layout"), KINDS_OF_BATCH)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("name", "layout", "shape"), [*cases([(shape,) for shape in SHAPES])], ids=str)
 def test_moments(shape, layout, name):
     x = make_batch(shape, name, layout)
     check_moments(batch, x, 1, name)
@@ -78,8 +87,7 @@ def test_a_mean_of_300_deviations_costs_the_moments_nothing(name):
     check_moments(batch, make_batch((6, 5, 40), name, mean=300.0), 1, name)
 
 
-@pytest.mark.parametrize(("name", "layout"), KINDS_OF_BATCH)
-@pytest.mark.parametrize("kind", ["shared", "class", "sample"])
+@pytest.mark.parametrize(("name", "layout", "kind"), [*cases([("sample",), ("shared",), ("class",)])])
 def test_cross_products(kind, layout, name):
     slots, index = slots_of(kind, 6)
     x, z = make_batch((6, 5, 9), name, layout), make_batch((6, 5, 9), name, layout, mean=0.5)
@@ -92,9 +100,11 @@ def test_two_batches_of_different_layouts_go_together():
     check_cross(batch, z, x, x.mean((0, 2)), 1, None, "float32")
 
 
-@pytest.mark.parametrize(("name", "layout"), KINDS_OF_BATCH)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("kind", ["shared", "class", "sample"])
+@pytest.mark.parametrize(
+    ("name", "layout", "shape", "kind"),
+    [*cases([*itertools.product(SHAPES, ["shared", "sample", "class"])])],
+    ids=str,
+)
 def test_maps(kind, shape, layout, name):
     n, d, _ = shape
     slots, index = slots_of(kind, n)
@@ -121,7 +131,10 @@ def test_without_an_index_consecutive_parts_have_a_slot_each(name):
     check_mapped(out, offset, terms, torch.arange(6) // 2, name)
 
 
-@pytest.mark.parametrize("multiply", batch.MULTIPLY)
+# The second multiplies as the first where Triton interprets it; the last is what all other tests of this file use.
+@pytest.mark.parametrize(
+    "multiply", ["tf32", "bf16x3", *(pytest.param(way, marks=SLOW) for way in batch.MULTIPLY if way in OTHER_WAYS)]
+)
 def test_every_way_to_multiply_float32_numbers(multiply, monkeypatch):
     for options in batch.OPTIONS.values():
         monkeypatch.setitem(options, f"by {multiply}", options["hopper float32"] | {"multiply": multiply})

@@ -18,6 +18,7 @@ NEWER = {"tf32": "hopper tf32", "ieee": "hopper float32"}  # PyTorch's setting -
     [
         ("interpreted.py", "not slow"),
         ("interpreted_layer.py", "not slow"),
+        pytest.param("interpreted.py", "slow", marks=pytest.mark.slow),
         pytest.param("interpreted_layer.py", "slow", marks=pytest.mark.slow),
     ],
 )

@@ -10,6 +10,11 @@ LARGEST = 64
 
 
 @pytest.fixture(autouse=True)
+def fixed_seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def blocks_by_the_library(monkeypatch):
     """Blocks of 64, factorised as the kernel does: a retry is reported, and what is not finite becomes NaN."""
 

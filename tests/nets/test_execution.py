@@ -66,8 +66,12 @@ def compiled():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["WC", "cWC"])
+OTHERS = [("resnet", "WC"), ("dcgan", "cWC")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("resnet", "cWC"), ("dcgan", "WC"), *(pytest.param(*o, marks=pytest.mark.slow) for o in OTHERS)]
+)
 def test_a_compiled_generator_trains_as_one_graph(compiled, kind, name):
     eager = make_generator(name, kind=kind, widths=(4,)).double()
     other = copy.deepcopy(eager)
@@ -75,7 +79,9 @@ def test_a_compiled_generator_trains_as_one_graph(compiled, kind, name):
     assert_same_step(eager, other, lambda network: network(noise, *labels).square(), compiled)
 
 
-@pytest.mark.parametrize(("kind", "head"), [("resnet", "projection"), ("dcgan", "acgan")])
+@pytest.mark.parametrize(
+    ("kind", "head"), [("resnet", "projection"), pytest.param("dcgan", "acgan", marks=pytest.mark.slow)]
+)
 def test_a_compiled_discriminator_with_spectral_normalisation_trains_as_one_graph(compiled, kind, head):
     eager = make_discriminator(head, kind=kind, widths=(4, 4), downsample=1, resolution=8).double()
     images = make_images(side=8, dtype=torch.float64)

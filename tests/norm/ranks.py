@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
 from tests.norm.cases import CHANNELS, make_batch, make_labels, make_layer
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -18,6 +20,12 @@ from wcgan.core.processes import process_group
 NAMES = ("WC", "BN", "cWC", "DBN", "IterNorm", "std-C", "WzcaC", "cBN", "cWC_sa")
 SPLITS = {"5 and 3": (5, 3), "4 and 0": (4, 0), "1 and 6": (1, 6)}
 BATCHES = 2
+
+
+def start_two(function: Callable[..., None], *arguments: Any) -> None:
+    """Calls `function(rank, *arguments)` in two processes; both are forked from one that has imported torch already."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
+    multiprocessing.start_processes(function, args=arguments, nprocs=2, start_method="forkserver")
 
 
 def whole_batch(split: str, seed: int) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """`torch.compile` without graph breaks and `torch.export`: the same numbers as eager, in training and in evaluation."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -60,13 +61,15 @@ def test_a_compiled_layer_trains_and_evaluates_as_the_eager_one(name):
 
 
 @pytest.mark.filterwarnings("ignore:`torch._prims_common.check` is deprecated:FutureWarning")  # PyTorch, of itself
-@pytest.mark.parametrize("name", ["WC", "cWC"])
-def test_inductor_gives_the_same_numbers(name):
+@pytest.mark.parametrize(
+    "training", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["training", "evaluation"]
+)
+@pytest.mark.parametrize("name", [pytest.param("WC", marks=pytest.mark.slow), "cWC"])
+def test_inductor_gives_the_same_numbers(name, training):
     eager = make_layer(name, momentum=0.3)
-    layer = copy.deepcopy(eager)
+    eager(*make_inputs(eager, 5, CHANNELS, 3, 2))
+    layer = copy.deepcopy(eager.train(training))
     compiled = torch.compile(layer, fullgraph=True, backend="inductor")
-    compare(eager, compiled, layer, 0, **EXACT)
-    eager.eval(), compiled.eval()
     compare(eager, compiled, layer, 7, **EXACT)
 
 
@@ -83,7 +86,7 @@ def test_a_compiled_layer_has_a_matrix_for_each_class_not_for_each_sample(name):
     assert (7, CHANNELS, CHANNELS) not in shapes
 
 
-@pytest.mark.parametrize("name", ["WC", "BN", "cWC_sa"])
+@pytest.mark.parametrize("name", ["WC", *(pytest.param(name, marks=pytest.mark.slow) for name in ("BN", "cWC_sa"))])
 def test_a_compiled_layer_that_alternates_sees_the_latest_statistics(name):
     eager = make_layer(name, momentum=0.5)
     layer = copy.deepcopy(eager)
@@ -207,9 +210,15 @@ def test_an_exported_folded_layer_holds_standard_operators_only(name):
     torch.testing.assert_close(program.module()(*inputs), folded(*inputs), **EXACT)
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["as it runs", "strict"])
-@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
-@pytest.mark.parametrize("name", PATHS)
+def export_cases():
+    """Every path as it runs; strictly, which takes twice as long, those that are compiled in the quick tests."""
+    for name, training, strict in itertools.product(PATHS, (False, True), (False, True)):
+        identity = f"{name}-{'training' if training else 'evaluation'}-{'strict' if strict else 'as it runs'}"
+        marks = () if name in QUICK or not strict else pytest.mark.slow
+        yield pytest.param(name, training, strict, id=identity, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "training", "strict"), [*export_cases()])
 def test_an_exported_layer_takes_batches_of_any_size(name, training, strict):
     options = {"classes": 7} if name in CONDITIONAL else {}  # more than samples, or fewer
     layer = make_layer(name, track_running_stats=not training, **options).train(training)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
+from tests.norm.ranks import start_two
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -67,7 +67,10 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+QUICK = ("torchvision resnet18", "timm mobilenetv3_small_050, with activations")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
 def test_evaluation_starts_where_batch_normalisation_was_and_folding_keeps_it(name):
     build, which = NETWORKS[name]
     model = pretrained(build(which))
@@ -155,7 +158,7 @@ def train_on_a_rank(rank, folder):
 
 @needs_gloo
 def test_a_network_that_two_processes_train_shares_the_gradients_of_the_new_layers(tmp_path):
-    multiprocessing.spawn(train_on_a_rank, args=(str(tmp_path),), nprocs=2)
+    start_two(train_on_a_rank, str(tmp_path))
     alone = wcgan.convert_batchnorm(small_network())
     alone(images(8)).square().mean().backward()
     for rank in range(2):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from tests.norm import ranks
 from tests.norm.cases import CHANNELS, make_batch, make_layer
 
@@ -13,11 +12,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory):
+@pytest.fixture(scope="session")
+def both(once):
     """Results of all cases on both ranks; processes start slowly, so once."""
-    folder = tmp_path_factory.mktemp("ranks")
-    multiprocessing.spawn(ranks.run, args=(str(folder),), nprocs=2)
+    folder = once("ranks-of-layers", lambda folder: ranks.start_two(ranks.run, str(folder)))
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
 
 

@@ -237,7 +237,7 @@ def test_the_inference_matrix_follows_a_change_of_the_options(name, value):
     assert torch.equal(layer(*inputs), fresh.eval()(*inputs))
 
 
-@pytest.mark.parametrize("name", ["WC", "BN", "cWC"])
+@pytest.mark.parametrize("name", ["WC", *(pytest.param(name, marks=pytest.mark.slow) for name in ("BN", "cWC"))])
 def test_a_compiled_function_uses_the_covariance_that_it_is_handed(name):
     layer = trained(name)
     inputs, key = make_inputs(layer, 5, CHANNELS, 2, 2), second(layer)

@@ -1,6 +1,7 @@
 """PyTorch's own expectations of a module: entries as in its test suite, and the checks made there."""
 
 import copy
+import itertools
 import pickle
 from functools import partial
 
@@ -85,6 +86,17 @@ ALL = pytest.mark.parametrize(
     ],
 )
 BOTH_MODES = pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+QUICK = ("WC", "cWC_sa")  # whose gradients are checked in evaluation and in either class in the quick tests too
+
+
+def gradient_cases():
+    """Every entry in both modes; quick are all that train on images, and the paper's in any other way."""
+    for parameters, training in itertools.product(ALL.args[1], (True, False)):
+        info, number = parameters.values
+        names = [case.desc for case in info.module_inputs_func(info, "cpu", torch.float64, False, True)]
+        quick = (training and "2d" in info.module_cls.__name__) or names[number] in QUICK
+        identity = f"{parameters.id}-{'training' if training else 'evaluation'}"
+        yield pytest.param(info, number, training, id=identity, marks=() if quick else pytest.mark.slow)
 
 
 def build(info, number, training, requires_grad=False, **factory):
@@ -132,8 +144,7 @@ def test_input_that_is_not_contiguous_gives_the_same(info, number, training):
     torch.testing.assert_close(results[2], results[0], rtol=1e-10, atol=1e-10)
 
 
-@BOTH_MODES
-@ALL
+@pytest.mark.parametrize(("info", "number", "training"), [*gradient_cases()])
 def test_gradients_and_their_gradients_pass_pytorchs_check(info, number, training):
     module, (x, *labels) = build(info, number, training, requires_grad=True)
     module.momentum = 0.0  # so that a repeated call is the same call

@@ -142,8 +142,13 @@ def test_an_exception_gives_back_whole_batches():
     assert layer(x.view(10, CHANNELS, 1, 1)).shape == (10, CHANNELS, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["WC", "cWC", "cWC_sa", "BN", "WzcaC"])
-@pytest.mark.parametrize("grad", [False, True], ids=["without gradients", "with gradients"])
+QUICK = (("cWC_sa", True), ("WC", False), ("BN", True))
+COMPILED = [(name, grad) for name in ("WC", "cWC", "cWC_sa", "BN", "WzcaC") for grad in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "grad"), [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in COMPILED]
+)
 def test_compiled_without_graph_breaks_it_equals_eager(name, grad):
     torch._dynamo.reset()
     layer = make_layer(name)

@@ -116,9 +116,8 @@ def test_the_command_prints_these_lines_whole_into_a_pipe():
     assert result.stdout.splitlines() == presets_to_lines("cWC_sa")
 
 
-def test_the_command_says_in_one_sentence_that_there_is_none():
-    command = [sys.executable, "-m", "wcgan", "presets", "resnext"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("wcgan: no preset has 'resnext'")
-    assert result.stderr.count("\n") == 1
+def test_the_command_says_in_one_sentence_that_there_is_none(command):
+    code, out, err = command("presets", "resnext")
+    assert (code, out) == (2, "")
+    assert err.startswith("wcgan: no preset has 'resnext'")
+    assert err.count("\n") == 1

@@ -31,7 +31,7 @@ def test_the_twin_with_batch_norm_differs_in_nothing_else(name):
     assert replace(other, generator=replace(other.generator, normalization=ours), preset=name) == config
 
 
-@pytest.mark.parametrize("side", NETWORKS)
+@pytest.mark.parametrize("side", [32, pytest.param(64, marks=pytest.mark.slow), 128])
 def test_networks_are_as_wide_and_deep_as_the_resolution_asks_for(side):
     config = best_folder(side)
     widths, critic_widths, downsample = NETWORKS[side]

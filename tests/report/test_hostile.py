@@ -16,7 +16,7 @@ def with_other_lines(lines, chance):
     return "\n".join(map(json.dumps, with_other_values([*map(json.loads, lines)], chance))).encode()
 
 
-@quick_and_long(200, 1_500)
+@quick_and_long(100, 1_500)
 def test_damaged_runs_give_a_page_or_a_sentence(tmp_path, attack, cases):
     run, chance = write_run(tmp_path / "run"), random.Random(0)
     config, metrics = run / "config.yaml", run / "metrics.jsonl"

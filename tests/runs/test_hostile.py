@@ -103,10 +103,11 @@ def rewritten(stopped, folder, change_facts=None, change_tensors=None):
     return run
 
 
-def test_facts_of_the_wrong_type_are_refused_or_passed_over(stopped, finished, images, tmp_path):
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_facts_of_the_wrong_type_are_refused_or_passed_over(first, stopped, finished, images, tmp_path):
     tensors, number = last_tensors(finished), 0
     for name, values in HOSTILE_FACTS.items():
-        for value in [*values, KeyError]:
+        for value in [KeyError, *values][first::2]:  # every other one
             number += 1
 
             def change(facts, name=name, value=value):
@@ -119,7 +120,7 @@ def test_facts_of_the_wrong_type_are_refused_or_passed_over(stopped, finished, i
             drawn, resumed = outcome_of_loading(run.folder, "last"), outcome_of_resuming(run.folder)
             assert drawn is None or torch.equal(drawn, images["last"]), (name, value)
             assert resumed is None or not different(resumed, tensors), (name, value)
-    assert number > 30
+    assert number > 15
 
 
 def harm(name, change):
@@ -235,7 +236,7 @@ def load_and_resume(stopped, finished, images, folder, seed):
     shutil.rmtree(folder)
 
 
-@quick_and_long(100, 1_000)
+@quick_and_long(50, 1_000)
 def test_damaged_run_folders(stopped, finished, images, tmp_path, attack, cases):
     attack.limit = 60  # seconds: some of them train to the end
     for seed in range(cases):

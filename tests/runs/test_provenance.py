@@ -19,11 +19,10 @@ def git(folder, *arguments):
 
 
 def ask(folder, monkeypatch):
-    """What a copy of the package in a folder says of itself."""
+    """What a package says that lies in a folder."""
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    answer = subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, check=True, capture_output=True, text=True)
-    return answer.stdout.strip()
+    monkeypatch.setattr(wcgan, "__file__", str(folder / "wcgan" / "__init__.py"))
+    return find_commit()
 
 
 @pytest.fixture
@@ -43,7 +42,16 @@ def test_the_environment_says_it_first(monkeypatch):
 
 
 def test_a_package_installed_inside_a_repository_has_no_commit(copy, monkeypatch):
-    assert ask(copy, monkeypatch) == "None"
+    assert ask(copy, monkeypatch) is None
+
+
+def test_a_process_asks_for_the_package_that_it_has_imported(copy, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(copy))
+    git(copy, "add", "wcgan")
+    git(copy, "commit", "--quiet", "-m", "the package")
+    answer = subprocess.run([sys.executable, "-c", SCRIPT], cwd=copy, check=True, capture_output=True, text=True)
+    assert answer.stdout.strip() == ask(copy, monkeypatch) is not None
 
 
 def test_a_working_tree_has_its_commit_and_a_plus_sign_once_a_file_differs(copy, monkeypatch):

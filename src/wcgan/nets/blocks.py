@@ -46,6 +46,10 @@ class SpectralNorm(_SpectralNorm):
     ready: Tensor | None = None
     """The normalised weight, where `normalize_weights` has computed it."""
 
+    def _power_method(self, weight_mat: Tensor, n_power_iterations: int) -> None:
+        if not weight_mat.is_meta:  # nothing to compute, and a second for a network
+            super()._power_method(weight_mat, n_power_iterations)
+
     def forward(self, weight: Tensor) -> Tensor:
         if self.ready is not None:
             return self.ready

@@ -30,6 +30,19 @@ socket.socket.connect = written_down
 from wcgan.cli import main
 main()
 """
+# Writes down what the page of some generators consists of, then starts the command at a port. In a process of its own:
+# Gradio leaves event loops open that only a server would close.
+BUILDS = """
+import json, sys
+from pathlib import Path
+from wcgan.cli import main
+from wcgan.web.demo.app import build, load_runs
+file, port, *runs = sys.argv[1:]
+parts = build(load_runs(list(map(Path, runs)), device="cpu")).get_config_file()["components"]
+Path(file).write_text(json.dumps([{"kind": part["type"], **part["props"]} for part in parts], default=str))
+sys.argv = ["wcgan", "demo", runs[0], "--port", port, "--device", "cpu"]
+main()
+"""
 
 
 @dataclass(frozen=True)
@@ -86,3 +99,23 @@ def served(tmp_path_factory):
         finally:
             process.terminate()
             process.wait(20)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """A page of two generators, one without classes, one with, and noise of two lengths; its port is taken.
+
+    Returns its components, the port, and how the command ended.
+    """
+    folder = tmp_path_factory.mktemp("built")
+    runs = [write_run(folder / "classless", "WC", noise=16), "digits-cWC_sa"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-c", BUILDS, folder / "components", port, *runs]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, check=False)
+    return json.loads((folder / "components").read_text()), port, done
+
+
+@pytest.fixture(scope="session")
+def components(built):
+    return built[0]

@@ -1,30 +1,8 @@
 """What the tabs offer when they are opened, on generators that cannot do everything."""
 
-import json
-import subprocess
-import sys
-
-import pytest
-from tests.web.demo.cases import sampler, write_run
+from tests.web.demo.cases import sampler
 
 from wcgan.web.demo.pictures import share_noise
-
-# In a process of its own: Gradio leaves event loops open that only a server would close.
-PROGRAM = """
-import json, sys
-from pathlib import Path
-from wcgan.web.demo.app import build, load_runs
-parts = build(load_runs(list(map(Path, sys.argv[1:])), device="cpu")).get_config_file()["components"]
-print(json.dumps([{"kind": part["type"], **part["props"]} for part in parts], default=str))
-"""
-
-
-@pytest.fixture(scope="module")
-def components(tmp_path_factory):
-    """Those of a page of two generators: one without classes, one with, and noise of two lengths."""
-    runs = [write_run(tmp_path_factory.mktemp("runs") / "classless", "WC", noise=16), "digits-cWC_sa"]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *map(str, runs)], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
 
 
 def test_fixed_z_offers_those_that_have_classes_alone(components):

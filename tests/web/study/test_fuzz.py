@@ -13,7 +13,7 @@ from tests.web.study.cases import make_study, open_store
 from wcgan.web.study import Study, read_study, write_study_report
 from wcgan.web.study.config import new_token, picture_file, study_to_trials, token_to_id
 
-counts = quick_and_long(400, 4_000)
+counts = quick_and_long(200, 4_000)
 
 DEFAULTS = {field.name: field.default for field in fields(Study) if field.default is not MISSING}
 
