@@ -6,7 +6,7 @@ import torch
 from wcgan.functional._factorisations import RETRY_SHRINKAGE
 from wcgan.kernels import cholesky
 
-LARGEST = 64
+LARGEST, CONDITION = 64, 100.0
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def blocks_by_the_library(monkeypatch):
     monkeypatch.setattr(cholesky, "factorise", factorise)
 
 
-def make_matrices(count, p, condition=100.0):
+def make_matrices(count, p, condition=CONDITION):
     rotation, _ = torch.linalg.qr(torch.randn(count, p, p, dtype=torch.float64))
     values = torch.logspace(0, torch.tensor(condition).log10(), p, dtype=torch.float64)
     return (rotation * values) @ rotation.mT
@@ -44,7 +44,8 @@ def test_blocks_give_the_inverse_of_the_cholesky_factor(p):
     assert torch.equal(whitening, whitening.tril())
     assert (whitening - expected).norm() <= 2e-6 * expected.norm()  # blocks are factorised in float32
     residual = whitening @ matrix @ whitening.mT - torch.eye(p)
-    assert residual.abs().max() <= 2e-6
+    # An inverse in float32 is off by its precision times the condition number of the factor, the root of that of A.
+    assert residual.abs().max() <= 4 * torch.finfo(torch.float32).eps * CONDITION**0.5
 
 
 def test_only_the_matrix_that_cannot_be_factorised_is_said_to_fail():
