@@ -64,7 +64,9 @@ def check_reduce(kernels: ModuleType, case: Case, masked: bool, dtype: torch.dty
     grad = torch.where(case.output > 0, case.grad, 0.0) if masked else case.grad
     bias = None if masked else torch.randn(channels, device=grad.device)
     out = kernels.reduce(case.grad, case.matrix, saved, bias, channels, dtype)
-    expected, size = (torch.nn.grad.conv2d_input(case.image.shape, w, g, padding=1) for w, g in _wide_and_sizes(case.weight, grad))
+    expected, size = (
+        torch.nn.grad.conv2d_input(case.image.shape, w, g, padding=1) for w, g in _wide_and_sizes(case.weight, grad)
+    )
     if bias is not None:
         expected, size = (t + b.double().view(-1, 1, 1) for t, b in ((expected, bias), (size, bias.abs())))
     bound = _additions(9 * case.grad.shape[1]) * size + _rounding(expected, dtype)

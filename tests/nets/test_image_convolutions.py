@@ -35,7 +35,9 @@ def plain_copy(network):
     """The same network with `nn.Conv2d` and `relu`."""
     start, end = (nn.Conv2d(c.in_channels, c.out_channels, 3, padding=1) for c in (network.start, network.end))
     plain = nn.Sequential(start, nn.ReLU(), end)
-    plain.load_state_dict({f"{2 * k}.{n}": v for k, c in enumerate(network.children()) for n, v in c.state_dict().items()})
+    plain.load_state_dict(
+        {f"{2 * k}.{n}": v for k, c in enumerate(network.children()) for n, v in c.state_dict().items()}
+    )
     return plain
 
 

@@ -35,8 +35,12 @@ def convolve_to_image(x: Tensor, weight: Tensor, bias: Tensor | None, dtype: tor
 def kernel_to_matrix(weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`(d, c, 3, 3)` and `(d,)` -> `(d, columns)`: a row has the taps in order, each of all channels, and the bias."""
     taps = weight.permute(0, 2, 3, 1).flatten(1)  # (d, 9c)
-    matrix = taps if bias is None else torch.cat([taps, bias.unsqueeze(1)], 1)
-    return pad(matrix, (0, columns_of(weight.shape[1]) - matrix.shape[1]))
+    columns = columns_of(weight.shape[1])
+    matrix = pad(taps, (0, columns - taps.shape[1]))
+    if bias is None:
+        return matrix
+    place = torch.arange(columns, device=weight.device) == taps.shape[1]
+    return matrix + bias.unsqueeze(1) * place  # as a sum: the gradient of the bias is contiguous, as Adam wants it
 
 
 def columns_of(channels: int) -> int:
@@ -45,7 +49,7 @@ def columns_of(channels: int) -> int:
 
 
 def kernel_dtype(x: Tensor, channels: int, width: int) -> torch.dtype | None:
-    """The type that the kernels compute in, if they support a convolution of x in the program being compiled, else None.
+    """The type that the kernels compute in, if they support this convolution in the program being compiled, or None.
 
     They do on a GPU, under an autocast to half precision. A program that runs as it is written has PyTorch's operators:
     its gradients may be differentiated again.

@@ -1,17 +1,15 @@
-"""3x3 convolutions between images of few channels and maps of many, of stride 1 and padding 1, and their gradients.
+r"""3x3 convolutions between images of few channels and maps of many, with stride 1 and padding 1, and their gradients.
 
-A library's convolution is slow here: it multiplies tiles of 64 and more channels, and an image has three. These kernels
-take as long as reading and writing the maps. With the nine neighbours of each position as a row of a matrix,
+A library's convolution multiplies tiles of 64 and more channels, of which an image fills three. These kernels take about
+as long as reading or writing the maps. An image is the matrix of the nine neighbours of each position v, and a one:
 
-.. math:: C_{v, (k, i)} = x_i(v + s_k), \\qquad C_{v, 9c} = 1,
+.. math:: C_{v, (k, i)} = x_i(v + s_k), \qquad C_{v, 9c} = 1
 
-a kernel and its bias are the columns of a matrix M, and everything is a product with C, its adjoint, or both:
+A kernel and its bias are the columns of a matrix M. Everything else is a product:
 
-=========  =====================================  ============================================
-`expand`   :math:`y = C M^\\top`, and a ReLU       image to features; the gradient of `reduce`
-`reduce`   :math:`x_i(v) = \\sum_k (y M)_{v - s_k, (k, i)}`  features to image; the gradient of `expand`
-`outer`    :math:`y^\\top C`                        the gradient of M in both
-=========  =====================================  ============================================
+- `expand`, image to features and the gradient of `reduce`: :math:`y = C M^\top`, with an optional ReLU.
+- `reduce`, features to image and the gradient of `expand`: :math:`x_i(v) = \sum_k (y M)_{v - s_k, (k, i)}`.
+- `outer`, the gradient of M in both: :math:`y^\top C`.
 
 Features are `(N, d, H, W)` in channels-last memory, in float16 or bfloat16. Products are summed in float32.
 """
@@ -39,8 +37,8 @@ def columns_of(channels: int) -> int:
     return max(16, triton.next_power_of_2(9 * channels + 1))
 
 
-# Kernels. Names in capitals are compile-time constants: C channels of the image, H by W positions, T columns. Divisions by
-# a number that is known then are multiplications; by any other, they took as long as writing the features.
+# Kernels. Names in capitals are compile-time constants: C channels of an image of H by W, T columns. Division by a constant
+# is a multiplication; by sizes that are not, it takes half the instructions of `expand`.
 # fmt: off
 
 
@@ -156,7 +154,7 @@ def outer_kernel(
 @on_its_device
 def expand(image: Tensor, matrix: Tensor, relu: bool) -> Tensor:
     """`(N, c, H, W)`, of any type and strides, and M `(d, columns)` -> `(N, d, H, W)` in the type of M."""
-    (n, channels, height, width), (d, _) = image.shape, matrix.shape
+    (n, _, height, width), d = image.shape, matrix.shape[0]
     out = torch.empty((n, d, height, width), dtype=matrix.dtype, device=image.device, memory_format=LAST)
     launch = _expand_launcher(image.shape, image.stride(), d, relu, programs_that_fill(image))
     launch(image, matrix.contiguous(), out)
