@@ -86,38 +86,41 @@ def test_a_compiled_network_in_training_has_the_operators(kernels_everywhere):
         assert (one - other).norm() <= ROUNDING * other.norm()
 
 
-def evaluate(network, function):
-    with torch.autocast("cpu", torch.bfloat16):
+def under_autocast(network, function):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         function(make_images())
 
 
 def in_evaluation(network, function):
     network.eval()
-    evaluate(network, function)
+    under_autocast(network, function)
 
 
 def in_float32(network, function):
-    function(make_images())
+    with torch.no_grad():
+        function(make_images())
 
 
 def with_plain_passes(network, function):
     with plain_passes():
-        evaluate(network, function)
+        under_autocast(network, function)
 
 
-@pytest.mark.parametrize("how", [in_evaluation, in_float32, with_plain_passes])
-def test_other_programs_have_none(how, kernels_everywhere):
+def test_evaluation_float32_and_plain_passes_are_compiled_anew_without_operators(kernels_everywhere):
     network, found = Both(), []
-    how(network, compiled(network, found))
-    assert found == []
+    function = compiled(network, found)
+    for how, expected in ((under_autocast, OPERATORS), (in_float32, []), (with_plain_passes, []), (in_evaluation, [])):
+        how(network, function)
+        assert found == expected
+        found.clear()
 
 
 def test_where_kernels_are_not_supported_programs_have_none(monkeypatch):
     network, found = Both(), []
-    evaluate(network, compiled(network, found))
+    under_autocast(network, compiled(network, found))
     monkeypatch.setattr(_images, "_has_kernels", lambda device: True)
     network = Both(width=24)
-    evaluate(network, compiled(network, found))
+    under_autocast(network, compiled(network, found))
     assert found == []
 
 

@@ -1,7 +1,8 @@
 r"""3x3 convolutions between images of few channels and maps of many, with stride 1 and padding 1, and their gradients.
 
-A library's convolution multiplies tiles of 64 and more channels, of which an image fills three. These kernels take about
-as long as reading or writing the maps. An image is the matrix of the nine neighbours of each position v, and a one:
+A library's convolution multiplies tiles of 64 and more channels, of which an image fills three. These kernels are meant
+to take as long as reading or writing the maps. With the nine neighbours of each position v, and a one, as a row,
+an image is a matrix:
 
 .. math:: C_{v, (k, i)} = x_i(v + s_k), \qquad C_{v, 9c} = 1
 
@@ -37,8 +38,8 @@ def columns_of(channels: int) -> int:
     return max(16, triton.next_power_of_2(9 * channels + 1))
 
 
-# Kernels. Names in capitals are compile-time constants: C channels of an image of H by W, T columns. Division by a constant
-# is a multiplication; by sizes that are not, it takes half the instructions of `expand`.
+# Kernels. Names in capitals are compile-time constants: C channels of an image of H by W, T columns. Division by H and
+# W takes a third of the instructions of `expand` if they are not.
 # fmt: off
 
 
@@ -154,6 +155,7 @@ def outer_kernel(
 @on_its_device
 def expand(image: Tensor, matrix: Tensor, relu: bool) -> Tensor:
     """`(N, c, H, W)`, of any type and strides, and M `(d, columns)` -> `(N, d, H, W)` in the type of M."""
+    image = _within_reach(image)
     (n, _, height, width), d = image.shape, matrix.shape[0]
     out = torch.empty((n, d, height, width), dtype=matrix.dtype, device=image.device, memory_format=LAST)
     launch = _expand_launcher(image.shape, image.stride(), d, relu, programs_that_fill(image))
@@ -184,6 +186,7 @@ def outer(image: Tensor, features: Tensor, saved: Tensor | None) -> Tensor:
 
     Shares of the positions are added in a fixed order, so that the result is always the same.
     """
+    image = _within_reach(image)
     d, columns = features.shape[1], columns_of(image.shape[1])
     fixed = (d, saved is not None, programs_that_fill(image))
     launch, total, splits = _outer_launchers(image.shape, image.stride(), *fixed)
@@ -192,6 +195,12 @@ def outer(image: Tensor, features: Tensor, saved: Tensor | None) -> Tensor:
     out = torch.empty(d, columns, dtype=torch.float32, device=image.device)
     total(parts, out)
     return out
+
+
+def _within_reach(image: Tensor) -> Tensor:
+    """The image, copied if offsets within a sample are not 32-bit."""
+    extent = sum((size - 1) * stride for size, stride in zip(image.shape[1:], image.stride()[1:], strict=True))
+    return image if extent < 2**31 else image.contiguous()
 
 
 def _channels_last(x: Any) -> Any:
