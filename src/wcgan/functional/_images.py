@@ -48,20 +48,22 @@ def columns_of(channels: int) -> int:
     return max(16, 1 << (9 * channels).bit_length())
 
 
-def kernel_dtype(x: Tensor, channels: int, width: int) -> torch.dtype | None:
+def kernel_dtype(x: Tensor, inputs: int, outputs: int) -> torch.dtype | None:
     """The type that the kernels compute in, if they support this convolution in the program being compiled, or None.
 
     They do on a GPU, under an autocast to half precision. A program that runs as it is written has PyTorch's operators:
     its gradients may be differentiated again.
 
     Args:
-        x: the image or the features `(N, ..., H, W)`.
-        channels: of the image.
-        width: channels of the features.
+        x: the image or the features `(N, inputs, H, W)`.
+        inputs: channels that are expected.
+        outputs: channels of the result.
     """
     if not (torch.compiler.is_compiling() and _operators._state["kernels"] and x.is_floating_point()):
         return None
-    n, _, height, side = x.shape
+    if x.dim() != 4 or x.shape[1] != inputs:
+        return None
+    (channels, width), (n, _, height, side) = sorted((inputs, outputs)), x.shape
     fits = channels <= 4 and width % 16 == 0 and 32 <= width <= 1024
     fits = fits and 0 < n * height * side < 2**30 and height * side < 2**26  # offsets are 32-bit
     return _autocast_dtype(x.device) if fits else None

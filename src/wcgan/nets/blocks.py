@@ -137,7 +137,7 @@ class FromImageConv2d(nn.Conv2d):
         super().__init__(inputs, outputs, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        dtype = _kernel_dtype(self, x, self.in_channels, self.out_channels)
+        dtype = _kernel_dtype(self, x)
         if dtype is None or self.bias is None:
             return relu(super().forward(x))
         return convolve_image(x, self.weight, self.bias, dtype)
@@ -150,17 +150,17 @@ class ToImageConv2d(nn.Conv2d):
         super().__init__(inputs, outputs, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        dtype = _kernel_dtype(self, x, self.out_channels, self.in_channels)
+        dtype = _kernel_dtype(self, x)
         if dtype is None:
             return super().forward(x)
         return convolve_to_image(x, self.weight, self.bias, dtype)
 
 
-def _kernel_dtype(layer: nn.Module, x: Tensor, channels: int, width: int) -> torch.dtype | None:
+def _kernel_dtype(layer: nn.Conv2d, x: Tensor) -> torch.dtype | None:
     """The type that the kernels for images compute in, where they take a layer's place: in training, if compiled."""
     if not layer.training or is_exporting():
         return None
-    return kernel_dtype(x, channels, width)
+    return kernel_dtype(x, layer.in_channels, layer.out_channels)
 
 
 def normalize_relu(norm: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
