@@ -171,16 +171,17 @@ def compile_image_kernel(target, kind, flag, c=3, d=256, name="bfloat16", image=
     launch = {
         "expand": lambda: images._expand_launcher(shape, strides, d, flag, 132),
         "reduce": lambda: images._reduce_launchers(shape, strides, d, flag, False)[0],
+        "shift": lambda: images._reduce_launchers(shape, strides, d, False, flag)[1],
         "outer": lambda: images._outer_launchers(shape, strides, d, flag, 132)[0],
     }[kind]()
     types = dict.fromkeys(("matrix", "out", "features", "saved"), TYPES[name])
-    types |= {"image": TYPES[image], "taps": "*fp32", "parts": "*fp32"}
+    types |= {"image": TYPES[image], "taps": "*fp32", "parts": "*fp32", "bias": "*fp32"}
     tiles = dict(launch.constants)
     options = launch_options(tiles)
     names = launch.kernel.arg_names
     numbers = dict(zip(names[len(names) - len(tiles) - len(launch.numbers) :], launch.numbers, strict=False))
     constants = {**tiles, **{key: 1 for key, number in numbers.items() if number == 1}}
-    constants |= {"saved": None} if "saved" in names and not flag else {}
+    constants |= {key: None for key in ("saved", "bias") if key in names and not flag}
     types = {key: kind for key, kind in types.items() if key in names and key not in constants}
     return compile_for(target, launch.kernel, types, constants, **options)
 
@@ -203,7 +204,7 @@ def test_convolutions_of_images_race_with_nothing_and_move_16_bytes_at_a_time(ki
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", [True, False])
-@pytest.mark.parametrize("kind", ["expand", "reduce", "outer"])
+@pytest.mark.parametrize("kind", ["expand", "reduce", "shift", "outer"])
 @pytest.mark.parametrize("c", [1, 3, 4])
 @pytest.mark.parametrize("d", [32, 128, 1024])
 def test_convolutions_of_images_fit_where_shared_memory_is_small(d, c, kind, flag):
