@@ -1,4 +1,4 @@
-"""Cost of whitening on a GPU: factorisation, one layer, one training iteration, inference, whole runs.
+"""Cost of training on a GPU: factorisation, convolutions of images, a layer, an iteration, inference, whole runs.
 
     python benchmarks/gpu.py [--parts factorisation,layers,eager,iterations,...] [--seconds N] [--out FILE]
     python benchmarks/gpu.py --data FOLDER --inception-weights FILE     with FID in the last part
@@ -26,6 +26,7 @@ import torch
 
 import wcgan
 from _gpu.bench import QUICK, Bench, Sizes
+from _gpu.images import measure_images
 from _gpu.parts import (
     measure_eager,
     measure_factorisation,
@@ -38,7 +39,7 @@ from _gpu.parts import (
 from _gpu.table import print_table
 from wcgan.runs.folder import find_commit
 
-PARTS = ("factorisation", "layers", "eager", "iterations", "long", "inference", "runs")
+PARTS = ("factorisation", "images", "layers", "eager", "iterations", "long", "inference", "runs")
 
 
 def parse_parts(text: str) -> tuple[str, ...]:
@@ -97,6 +98,7 @@ def main(arguments: list[str] | None = None) -> None:
     bench.report |= {**chosen.report, **describe(chosen.device), "commit": bench.commit}
     measure: dict[str, Callable[[], None]] = {
         "factorisation": partial(measure_factorisation, bench),
+        "images": partial(measure_images, bench),
         "layers": partial(measure_layers, bench),
         "eager": partial(measure_eager, bench),
         "iterations": partial(measure_iterations, bench),

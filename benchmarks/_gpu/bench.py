@@ -31,6 +31,8 @@ class Sizes:
     inference_batch: int = 256
     run_settings: tuple[str, ...] = ()
     train_settings: tuple[str, ...] = ()
+    convolutions: tuple[tuple[int, int, int, int], ...] = ((192, 3, 256, 32), (128, 256, 3, 32), (320, 256, 3, 32))
+    """Samples, channels of input and output, and side; an image has at most four channels."""
 
 
 _TINY_NETWORKS = tuple(f"{network}.widths=[4, 4, 4]" for network in ("generator", "discriminator"))
@@ -38,6 +40,7 @@ _TINY_BATCHES = ("train.batch=4", "train.generator_batch=4", "train.critic_steps
 QUICK = Sizes(
     (4, 40), (1, 2), ((4, 8, 2), (4, 8, 4)), (4, 8, 4), ((4, 8, 2),), None, 4, 2, 2, 1, 0.01, 0.02, 4,
     ("data.name=digits", "train.device=cpu", *_TINY_NETWORKS, *_TINY_BATCHES), _TINY_BATCHES,
+    ((2, 3, 32, 4), (2, 32, 1, 4)),
 )  # fmt: skip
 
 

@@ -110,6 +110,7 @@ KERNELS = {
     "factorisation": r"^factorise",
     "passes of whitening": r"^(centre|cross|moments|products|fold|map)_kernel",
     "matrices of whitening": r"^(product|total|group|update)_kernel",
+    "convolutions of images": r"^(expand|reduce|shift|outer)_kernel",
     "Adam": r"[Aa]dam|multi_tensor",
     "batch normalisation": r"batch_?norm|^(cudnn::)?bn_",
     "fused by the compiler": r"^triton_",

@@ -21,15 +21,18 @@ BASELINES = {
 SHOWN = ("BN", "WC", "cBN", "cWC")  # printed with lower bounds and kernels; the file has all
 UNITS = {
     "factorisation_us": "us",
+    "convolution_us": "us",
     "layer_us": "us",
     "eager_us": "us",
     "resnet50_ms": "ms",
     "iteration_ms": "ms",
     "inference_ms": "ms",
 }
-NESTED = ("factorisation_us", "layer_us", "eager_us", "resnet50_ms")  # one dictionary per case
+BY_LIBRARY = ("factorisation_us", "convolution_us")  # compared with the library
+NESTED = (*BY_LIBRARY, "layer_us", "eager_us", "resnet50_ms")  # one dictionary per case
 TITLES = {
     "factorisation_us": "factorisation",
+    "convolution_us": "convolution",
     "layer_us": "layer",
     "eager_us": "eager",
     "resnet50_ms": "ResNet-50",
@@ -113,7 +116,7 @@ def report_to_rows(report: dict[str, Any]) -> list[Row]:
     for part, unit in UNITS.items():
         for case, values in report.get(part, {}).items() if part in NESTED else [("", report.get(part, {}))]:
             for name, value in values.items():
-                baseline = "library" if part == "factorisation_us" else BASELINES.get(name, "BN")
+                baseline = "library" if part in BY_LIBRARY else BASELINES.get(name, "BN")
                 if part == "eager_us":  # computed per round, unlike a ratio of two medians
                     baseline, ratio = "BN", report["eager_ratio"][case][name]
                 elif part == "iteration_ms":

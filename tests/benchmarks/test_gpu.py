@@ -89,6 +89,17 @@ def test_the_eager_part_measures_every_peer_with_its_ratio(tmp_path, capsys):
     assert "skipped" not in found
 
 
+def test_convolutions_of_images_are_measured_beside_the_librarys(tmp_path, capsys):
+    path = tmp_path / "gpu.json"
+    gpu.main([*QUICK, "--parts", "images", "--out", str(path)])
+    found = json.loads(path.read_text())
+    passes = ("forward", "gradient of the input", "gradient of the weight")
+    assert list(found["convolution_us"]) == [f"{c} {p}" for c in ("(2, 3, 32, 4)", "(2, 32, 1, 4)") for p in passes]
+    assert all(list(values) == ["ours", "library"] for values in found["convolution_us"].values())
+    assert re.search(r"convolution \(2, 3, 32, 4\) forward +ours +[\d.]+ us +[\d.]+ library", capsys.readouterr().out)
+    assert "skipped" not in found
+
+
 def test_parts_are_added_to_a_file_that_is_there(tmp_path, capsys, monkeypatch):
     path = tmp_path / "gpu.json"
     measured = {"iteration_ms, BN": "old", "inference_ms, WC": "old"}
@@ -130,7 +141,7 @@ def test_what_fails_is_skipped_with_its_reason_and_the_rest_is_measured(tmp_path
     [
         (
             ["--parts", "layers,nets"],
-            "takes some of factorisation, layers, eager, iterations, long, inference, runs, got 'nets'",
+            "takes some of factorisation, images, layers, eager, iterations, long, inference, runs, got 'nets'",
         ),
         (["--out", __file__], "is there and is not JSON: name another file, or remove it"),
     ],
@@ -227,19 +238,21 @@ def test_kernels_are_told_apart_by_their_names():
         ("void at::native::(anonymous)::multi_tensor_apply_kernel<FusedAdamMathFunctor>", 32.0),
         ("Memcpy DtoD (Device -> Device)", 64.0),
         ("void at::native::reduce_kernel<512>", 128.0),
+        ("reduce_kernel", 512.0),
     ]
     shares = peers.kernels_to_shares(times)
     assert shares == {
         "factorisation": 1.0,
         "passes of whitening": 2.0,
         "matrices of whitening": 256.0,
+        "convolutions of images": 512.0,
         "Adam": 32.0,
         "batch normalisation": 4.0,
         "fused by the compiler": 8.0,
         "copies": 64.0,
         "convolutions and products": 16.0,
         "other": 128.0,
-        "all": 511.0,
+        "all": 1023.0,
     }
 
 

@@ -14,17 +14,18 @@ NEWER = {"tf32": "hopper tf32", "ieee": "hopper float32"}  # PyTorch's setting -
 
 
 @pytest.mark.parametrize(
-    ("file", "which"),
+    ("files", "which"),
     [
-        ("interpreted.py", "not slow"),
+        ("interpreted.py interpreted_images.py", "not slow"),  # in one process: its start takes seconds
         ("interpreted_layer.py", "not slow"),
-        pytest.param("interpreted.py", "slow", marks=pytest.mark.slow),
+        pytest.param("interpreted.py interpreted_images.py", "slow", marks=pytest.mark.slow),
         pytest.param("interpreted_layer.py", "slow", marks=pytest.mark.slow),
     ],
 )
-def test_interpreted_kernels_compute_what_plain_operators_do(file, which):
+def test_interpreted_kernels_compute_what_plain_operators_do(files, which):
     pytest.importorskip("triton", reason="Triton is not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, str(FOLDER / file)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which]
+    command += [str(FOLDER / file) for file in files.split()]
     environment = os.environ | {"TRITON_INTERPRET": "1"}  # read when Triton is imported
     result = subprocess.run(
         command, cwd=FOLDER.parents[1], env=environment, capture_output=True, text=True, timeout=600, check=False

@@ -17,7 +17,7 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from wcgan.kernels import programs  # noqa: E402
+from wcgan.kernels import images, programs  # noqa: E402
 from wcgan.kernels.batch import cross_options, form_of_maps, map_options  # noqa: E402
 from wcgan.kernels.jacobi import SWEEPS, jacobi_kernel  # noqa: E402
 from wcgan.kernels.layer import TILE  # noqa: E402
@@ -182,3 +182,50 @@ def test_the_kernel_of_eigenvalues_compiles_and_waits_for_nothing(rows):
     text = compile_for(HOPPER, jacobi_kernel, types, {"P": rows, "SWEEPS": SWEEPS}, num_warps=1).asm["ttgir"]
     assert "tt.gather" in text
     assert "async" not in text
+
+
+def compile_image_kernel(target, kind, flag, c=3, d=256, name="bfloat16", image="float32"):
+    """A kernel of `images` for 32x32 pixels in channels-last memory, as it is launched; with a ReLU or its mask."""
+    shape, strides = torch.Size((192, c, 32, 32)), (1024 * c, 1, 32 * c, c)
+    launch = {
+        "expand": lambda: images._expand_launcher(shape, strides, d, flag, 132),
+        "reduce": lambda: images._reduce_launchers(shape, strides, d, flag, False)[0],
+        "shift": lambda: images._reduce_launchers(shape, strides, d, False, flag)[1],
+        "outer": lambda: images._outer_launchers(shape, strides, d, flag, 132)[0],
+    }[kind]()
+    types = dict.fromkeys(("matrix", "out", "features", "saved"), TYPES[name])
+    types |= {"image": TYPES[image], "taps": "*fp32", "parts": "*fp32", "bias": "*fp32"}
+    tiles = dict(launch.constants)
+    options = launch_options(tiles)
+    names = launch.kernel.arg_names
+    numbers = dict(zip(names[len(names) - len(tiles) - len(launch.numbers) :], launch.numbers, strict=False))
+    constants = {**tiles, **{key: 1 for key, number in numbers.items() if number == 1}}
+    constants |= {key: None for key in ("saved", "bias") if key in names and not flag}
+    types = {key: kind for key, kind in types.items() if key in names and key not in constants}
+    return compile_for(target, launch.kernel, types, constants, **options)
+
+
+OFTEN = [("expand", True, "float32"), ("reduce", True, "float32"), ("outer", True, "float32")]
+SELDOM = [(kind, False, image) for kind in ("expand", "reduce", "outer") for image in ("float32", "bfloat16")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag", "image"), [*OFTEN, *(pytest.param(*other, marks=pytest.mark.slow) for other in SELDOM)]
+)
+def test_convolutions_of_images_race_with_nothing_and_move_16_bytes_at_a_time(kind, flag, image):
+    compiled = compile_image_kernel(HOPPER, kind, flag, image=image)
+    assert not races(compiled)
+    assert "warp_group_dot" in compiled.asm["ttgir"]
+    features = {"expand": r"st\.global\.v4\.b32", "reduce": r"cp\.async\.cg[^;]* 0x10,"}
+    features["outer"] = r"ld\.global\.v4\.b32" if flag else features["reduce"]
+    assert re.search(features[kind], compiled.asm["ptx"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("kind", ["expand", "reduce", "shift", "outer"])
+@pytest.mark.parametrize("c", [1, 3, 4])
+@pytest.mark.parametrize("d", [32, 128, 1024])
+def test_convolutions_of_images_fit_where_shared_memory_is_small(d, c, kind, flag):
+    assert compile_image_kernel(GEFORCE, kind, flag, c, d, "float16").metadata.shared <= 101_376
+    assert not races(compile_image_kernel(HOPPER, kind, flag, c, d))

@@ -10,6 +10,9 @@ from torch.nn.functional import avg_pool2d, conv2d, conv_transpose2d, leaky_relu
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import ParametrizationList, register_parametrization
 
+from wcgan.functional._images import convolve_image, convolve_to_image, kernel_dtype
+from wcgan.norm.conditional import is_exporting
+
 Layer = TypeVar("Layer", bound=nn.Module)
 MakeNorm = Callable[[int], nn.Module]
 """Channels -> a normalisation layer."""
@@ -131,6 +134,39 @@ class PooledConv2d(nn.Conv2d):
         return conv2d(x, kernel, self.bias, stride=2, padding=1)
 
 
+class FromImageConv2d(nn.Conv2d):
+    """A 3x3 convolution of an image, then a ReLU, on a GPU in one kernel if the network is compiled and trained."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = _kernel_dtype(self, x)
+        if dtype is None or self.bias is None:
+            return relu(super().forward(x))
+        return convolve_image(x, self.weight, self.bias, dtype)
+
+
+class ToImageConv2d(nn.Conv2d):
+    """A 3x3 convolution to an image, on a GPU by a kernel of its own if the network is compiled and trained."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = _kernel_dtype(self, x)
+        if dtype is None:
+            return super().forward(x)
+        return convolve_to_image(x, self.weight, self.bias, dtype)
+
+
+def _kernel_dtype(layer: nn.Conv2d, x: Tensor) -> torch.dtype | None:
+    """The type that the kernels for images compute in, where they take a layer's place: in training, if compiled."""
+    if not layer.training or is_exporting():
+        return None
+    return kernel_dtype(x, layer.in_channels, layer.out_channels)
+
+
 def normalize_relu(norm: nn.Module, x: Tensor, labels: Tensor | None) -> Tensor:
     """Applies a normalisation layer of this library, with labels if given, and a ReLU, in one pass on a GPU."""
     return norm(x, relu=True) if labels is None else norm(x, labels, relu=True)
@@ -236,14 +272,15 @@ class DownBlock(nn.Module):
         super().__init__()
         self.down = down
         self.first = first
-        self.conv1 = prepare(nn.Conv2d(inputs, outputs, 3, padding=1), 4, spectral)
+        start = FromImageConv2d(inputs, outputs) if first else nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.conv1 = prepare(start, 4, spectral)
         last = PooledConv2d(outputs, outputs) if down else nn.Conv2d(outputs, outputs, 3, padding=1)
         self.conv2 = prepare(last, 4, spectral)
         learnt = first or down or inputs != outputs
         self.shortcut = prepare(nn.Conv2d(inputs, outputs, 1), 4, spectral) if learnt else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.conv2(relu(self.conv1(x if self.first else relu(x))))
+        h = self.conv2(self.conv1(x) if self.first else relu(self.conv1(relu(x))))
         return h + self.shortcut(avg_pool2d(x, 2) if self.down else x)
 
 

@@ -13,6 +13,7 @@ from wcgan.nets.blocks import (
     LeakyConvolution,
     SameBlock,
     SelfAttention,
+    ToImageConv2d,
     UpBlock,
     normalize_relu,
     normalize_weights,
@@ -44,7 +45,7 @@ class Generator(nn.Module):
         self.dense = prepare(nn.Linear(config.noise, first * config.base**2), 2)
         self.blocks = nn.ModuleList(_generator_blocks(config))
         self.norm = config.normalization_layer(config.final_normalization, last)
-        self.conv = prepare(nn.Conv2d(last, config.channels, 3, padding=1), 2)
+        self.conv = prepare(ToImageConv2d(last, config.channels), 2)
         self._labels_in_blocks = VARIANTS[config.normalization].conditional
         self._labels_at_end = VARIANTS[config.final_normalization].conditional
 
