@@ -13,7 +13,6 @@ from torch.nn.functional import fold, pad, unfold
 
 from wcgan.functional import _operators
 from wcgan.functional._operators import is_autocast, register, register_gradient
-from wcgan.kernels import capability
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -82,7 +81,11 @@ _autocast_dtype._dynamo_marked_constant = True  # type: ignore[attr-defined]  # 
 
 
 def _has_kernels(device: torch.device) -> bool:
-    return device.type == "cuda" and _operators._import_kernels() is not None and capability(device) >= (8, 0)
+    if device.type != "cuda" or _operators._import_kernels() is None:
+        return False
+    from wcgan.kernels import capability
+
+    return capability(device) >= (8, 0)
 
 
 def _kernels_for(x: Tensor, dtype: torch.dtype) -> Any:
