@@ -284,6 +284,7 @@ def test_under_autocast_convolutions_are_in_half_precision_and_logits_are_not(na
     assert all(parameter.grad.isfinite().all() for parameter in classifier.parameters())
 
 
+@pytest.mark.slow
 def test_a_compiled_classifier_trains_as_one_graph():
     eager = make_classifier().double()
     other = copy.deepcopy(eager)

@@ -156,6 +156,7 @@ def train_on_a_rank(rank, folder):
     os._exit(0)  # not through destructors: now and then, one of PyTorch's waits forever for a thread of Gloo
 
 
+@pytest.mark.slow
 @needs_gloo
 def test_a_network_that_two_processes_train_shares_the_gradients_of_the_new_layers(tmp_path):
     start_two(train_on_a_rank, str(tmp_path))

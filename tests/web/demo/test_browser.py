@@ -153,6 +153,7 @@ def test_fixed_z_shows_the_papers_figure_and_computes_it_once(opened, samplers):
     assert np.array_equal(picture_at(page, "#fixed-z"), pixels(fixed_z_picture(samplers["digits-cWC_sa"])))
 
 
+@pytest.mark.slow
 def test_the_slider_goes_from_class_to_class_and_the_animation_moves(opened, samplers):
     page, generator = opened(), samplers["digits-cWC_sa"]
     open_tab(page, "Interpolate")
@@ -193,6 +194,7 @@ def test_a_generator_without_classes_goes_between_two_z_alone(opened, samplers):
     assert page.get_by_label("two classes", exact=True).is_checked()
 
 
+@pytest.mark.slow
 def test_runs_stand_side_by_side(opened, samplers):
     page = opened()
     open_tab(page, "Compare")
@@ -206,6 +208,7 @@ def test_runs_stand_side_by_side(opened, samplers):
     assert page.locator("#compared-2").is_visible()
 
 
+@pytest.mark.slow
 def test_a_layer_shows_its_covariances_spectrum_and_neighbours(opened, samplers):
     page = opened()
     open_tab(page, "Inside")

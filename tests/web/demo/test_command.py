@@ -90,6 +90,7 @@ def test_a_playground_without_runs_has_all_shipped_generators_and_cifar10_comes_
 # The folder for a model hub
 
 
+@pytest.mark.slow
 def test_the_exported_folder_runs_by_itself(command, tmp_path):
     run = write_run(tmp_path / "run")
     code, out, _ = command("demo", run, DIGITS, "--export", "hub", "--device", "cpu")

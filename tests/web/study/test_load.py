@@ -76,6 +76,7 @@ def assert_none_lost_or_doubled(folder, people, database=None):
     assert votes == logged(people)
 
 
+@pytest.mark.slow
 def test_20_participants_at_once_and_a_killed_server_lose_and_double_no_vote(tmp_path):
     folder = make_study(tmp_path, classes=6, checks=2)
     people = run_study(folder, count=20, kills=1, patience=120)
