@@ -64,8 +64,8 @@ def test_features_of_more_than_2_to_the_31_numbers():
     back = images.reduce(features, case.matrix, features, None, 3, torch.float32)
     last = features[-2:].contiguous(memory_format=torch.channels_last)
     assert torch.equal(back[-2:], images.reduce(last, case.matrix, last, None, 3, torch.float32))
-    head, tail = images.outer(image[:-2], features[:-2], None), images.outer(image[-2:], last, None)
-    whole = images.outer(image, features, None)
+    head, tail = images.outer(image[:-2], features[:-2], None, 32), images.outer(image[-2:], last, None, 32)
+    whole = images.outer(image, features, None, 32)
     assert (whole - head - tail).norm() <= 1e-4 * whole.norm()
 
 
@@ -79,7 +79,7 @@ def test_thirty_calls_give_the_same_bits_with_the_cache_emptied_in_between(shape
         return [
             images.expand(case.image, case.matrix, True),
             images.reduce(case.grad, case.matrix, case.output, None, 3, torch.float32),
-            images.outer(case.image, case.grad, case.output),
+            images.outer(case.image, case.grad, case.output, 32),
         ]
 
     first = run()

@@ -13,7 +13,7 @@ from tests.kernels.cases import PRECISIONS, additions, assert_within
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from wcgan.functional._images import kernel_to_matrix
+from wcgan.functional._images import columns_of, kernel_to_matrix
 
 LAST = torch.channels_last
 
@@ -76,7 +76,7 @@ def check_reduce(kernels: ModuleType, case: Case, masked: bool, dtype: torch.dty
 def check_outer(kernels: ModuleType, case: Case, masked: bool) -> None:
     """The gradient by kernel and bias, of a convolution with a ReLU if `masked`."""
     grad = torch.where(case.output > 0, case.grad, 0.0) if masked else case.grad
-    out = kernels.outer(case.image, case.grad, case.output if masked else None)
+    out = kernels.outer(case.image, case.grad, case.output if masked else None, columns_of(case.image.shape[1]))
     pairs = _wide_and_sizes(case.image, grad)
     weights = [torch.nn.grad.conv2d_weight(x, case.weight.shape, g, padding=1) for x, g in pairs]
     expected, size = (kernel_to_matrix(w, g.sum((0, 2, 3))) for w, (_, g) in zip(weights, pairs, strict=True))

@@ -17,6 +17,7 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
+from wcgan.functional._images import columns_of  # noqa: E402
 from wcgan.kernels import images, programs  # noqa: E402
 from wcgan.kernels.batch import cross_options, form_of_maps, map_options  # noqa: E402
 from wcgan.kernels.jacobi import SWEEPS, jacobi_kernel  # noqa: E402
@@ -186,12 +187,12 @@ def test_the_kernel_of_eigenvalues_compiles_and_waits_for_nothing(rows):
 
 def compile_image_kernel(target, kind, flag, c=3, d=256, name="bfloat16", image="float32"):
     """A kernel of `images` for 32x32 pixels in channels-last memory, as it is launched; with a ReLU or its mask."""
-    shape, strides = torch.Size((192, c, 32, 32)), (1024 * c, 1, 32 * c, c)
+    shape, strides, columns = torch.Size((192, c, 32, 32)), (1024 * c, 1, 32 * c, c), columns_of(c)
     launch = {
-        "expand": lambda: images._expand_launcher(shape, strides, d, flag, 132),
-        "reduce": lambda: images._reduce_launchers(shape, strides, d, flag, False)[0],
-        "shift": lambda: images._reduce_launchers(shape, strides, d, False, flag)[1],
-        "outer": lambda: images._outer_launchers(shape, strides, d, flag, 132)[0],
+        "expand": lambda: images._expand_launcher(shape, strides, d, columns, flag, 132),
+        "reduce": lambda: images._reduce_launchers(shape, strides, d, columns, flag, False)[0],
+        "shift": lambda: images._reduce_launchers(shape, strides, d, columns, False, flag)[1],
+        "outer": lambda: images._outer_launchers(shape, strides, d, columns, flag, 132)[0],
     }[kind]()
     types = dict.fromkeys(("matrix", "out", "features", "saved"), TYPES[name])
     types |= {"image": TYPES[image], "taps": "*fp32", "parts": "*fp32", "bias": "*fp32"}

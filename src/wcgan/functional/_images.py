@@ -183,7 +183,7 @@ def outer(image: Tensor, features: Tensor, saved: Optional[Tensor]) -> Tensor:
     `saved` is as in `reduce`.
     """
     if kernels := _kernels_for(features, features.dtype):
-        out: Tensor = kernels.outer(image, features, saved)
+        out: Tensor = kernels.outer(image, features, saved, columns_of(image.shape[1]))
         return out
     dtype = _wide(features)
     columns = image_to_columns(image.to(features.dtype), dtype)

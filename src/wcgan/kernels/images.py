@@ -33,13 +33,8 @@ OUTER: dict[str, Any] = {"P": 32, "D": 256, "num_warps": 8, "num_stages": 3, "pr
 SHIFT: dict[str, Any] = {"B": 256, "num_warps": 4}
 
 
-def columns_of(channels: int) -> int:
-    """Columns of C and M for images of so many channels: nine for each, one of ones, and zeros up to a power of two."""
-    return max(16, triton.next_power_of_2(9 * channels + 1))
-
-
-# Kernels. Names in capitals are compile-time constants: C channels of an image of H by W, T columns. Division by H and
-# W takes a third of the instructions of `expand` if they are not.
+# Kernels. Names in capitals are compile-time constants: C channels of an image of H by W, T columns, of which those
+# after the ones are 0. Division by H and W takes a third of the instructions of `expand` if they are not.
 # fmt: off
 
 
@@ -156,9 +151,9 @@ def outer_kernel(
 def expand(image: Tensor, matrix: Tensor, relu: bool) -> Tensor:
     """`(N, c, H, W)`, of any type and strides, and M `(d, columns)` -> `(N, d, H, W)` in the type of M."""
     image = _within_reach(image)
-    (n, _, height, width), d = image.shape, matrix.shape[0]
-    out = torch.empty((n, d, height, width), dtype=matrix.dtype, device=image.device, memory_format=LAST)
-    launch = _expand_launcher(image.shape, image.stride(), d, relu, programs_that_fill(image))
+    n, _, height, width = image.shape
+    out = torch.empty((n, len(matrix), height, width), dtype=matrix.dtype, device=image.device, memory_format=LAST)
+    launch = _expand_launcher(image.shape, image.stride(), *matrix.shape, relu, programs_that_fill(image))
     launch(image, matrix.contiguous(), out)
     return out
 
@@ -171,24 +166,24 @@ def reduce(
 
     If `saved` is given, the features are the gradient by the output of a ReLU, which it is.
     """
-    n, d, height, width = features.shape
+    n, _, height, width = features.shape
     taps = torch.empty(9 * channels, n * height * width, dtype=torch.float32, device=features.device)
     out = torch.empty((n, channels, height, width), dtype=dtype, device=features.device, memory_format=LAST)
-    launch, shift = _reduce_launchers(out.shape, out.stride(), d, saved is not None, bias is not None)
+    launch, shift = _reduce_launchers(out.shape, out.stride(), *matrix.shape, saved is not None, bias is not None)
     launch(_channels_last(features), _channels_last(saved), matrix.contiguous(), taps)
     shift(taps, None if bias is None else bias.contiguous(), out)
     return out
 
 
 @on_its_device
-def outer(image: Tensor, features: Tensor, saved: Tensor | None) -> Tensor:
+def outer(image: Tensor, features: Tensor, saved: Tensor | None, columns: int) -> Tensor:
     """`(N, c, H, W)` and `(N, d, H, W)`, or what `reduce` takes for it -> `(d, columns)` in float32.
 
     Shares of the positions are added in a fixed order, so that the result is always the same.
     """
     image = _within_reach(image)
-    d, columns = features.shape[1], columns_of(image.shape[1])
-    fixed = (d, saved is not None, programs_that_fill(image))
+    d = features.shape[1]
+    fixed = (d, columns, saved is not None, programs_that_fill(image))
     launch, total, splits = _outer_launchers(image.shape, image.stride(), *fixed)
     parts = torch.empty(splits, d, columns, dtype=torch.float32, device=image.device)
     launch(image, _channels_last(features), _channels_last(saved), parts)
@@ -208,22 +203,24 @@ def _channels_last(x: Any) -> Any:
 
 
 @remember
-def _expand_launcher(shape: torch.Size, strides: tuple[int, ...], d: int, relu: bool, workers: int) -> Launcher:
-    n, channels, height, width = shape
+def _expand_launcher(
+    shape: torch.Size, strides: tuple[int, ...], d: int, columns: int, relu: bool, workers: int
+) -> Launcher:
+    n, _, height, width = shape
     options = _fit(EXPAND, "D", d)
     sides, tiles = triton.cdiv(d, options["D"]), triton.cdiv(n * height * width, options["P"])
     grid = (max(1, min(tiles, workers * options.pop("programs") // sides)), sides)
-    constants = {"RELU": relu, **_sizes(shape), "T": columns_of(channels), **options}
+    constants = {"RELU": relu, **_sizes(shape), "T": columns, **options}
     return Launcher(expand_kernel, grid, (n * height * width, d, *strides), constants)
 
 
 @remember
 def _reduce_launchers(
-    shape: torch.Size, strides: tuple[int, ...], d: int, masked: bool, biased: bool
+    shape: torch.Size, strides: tuple[int, ...], d: int, columns: int, masked: bool, biased: bool
 ) -> tuple[Launcher, Launcher]:
     n, channels, height, width = shape
     count, options = n * height * width, _fit(REDUCE, "K", d)
-    constants = {"MASKED": masked, "C": channels, "T": columns_of(channels), **options}
+    constants = {"MASKED": masked, "C": channels, "T": columns, **options}
     launch = Launcher(reduce_kernel, (triton.cdiv(count, options["P"]),), (count, d), constants)
     constants = {"BIASED": biased, **_sizes(shape), **SHIFT}
     grid = (triton.cdiv(count, SHIFT["B"]), channels)
@@ -232,11 +229,11 @@ def _reduce_launchers(
 
 @remember
 def _outer_launchers(
-    shape: torch.Size, strides: tuple[int, ...], d: int, masked: bool, workers: int
+    shape: torch.Size, strides: tuple[int, ...], d: int, columns: int, masked: bool, workers: int
 ) -> tuple[Launcher, Launcher, int]:
     """The launchers of the shares and of their sum, and the number of shares."""
-    n, channels, height, width = shape
-    count, options, columns = n * height * width, _fit(OUTER, "D", d), columns_of(channels)
+    n, _, height, width = shape
+    count, options = n * height * width, _fit(OUTER, "D", d)
     if masked:  # the tiles of further stages wait in registers, and two programs share those of a multiprocessor
         options["num_stages"] = 2
     sides = triton.cdiv(d, options["D"])
