@@ -5,9 +5,8 @@ import copy
 import pytest
 import torch
 from tests.kernels.image_cases import check_expand, check_outer, check_reduce, make_case
-from tests.nets.cases import randomize
 
-from wcgan.functional import _images, plain_passes
+from wcgan.functional import _images
 from wcgan.nets import DiscriminatorConfig, GeneratorConfig, build_discriminator, build_generator
 from wcgan.nets.blocks import FromImageConv2d, ToImageConv2d
 
@@ -91,14 +90,16 @@ def test_thirty_calls_give_the_same_bits_with_the_cache_emptied_in_between(shape
 
 
 def build(kind):
-    """A network and its input."""
+    """A network with weights as in training and biases that are not 0, and its input."""
     if kind == "generator":
         network = build_generator(GeneratorConfig(widths=(64, 64), normalization="WC"))
         inputs = torch.randn(32, 128, device=DEVICE)
     else:
         network = build_discriminator(DiscriminatorConfig(widths=(64, 64), downsample=1, resolution=16))
         inputs = torch.randn(32, 3, 16, 16, device=DEVICE)
-    randomize(network)
+    with torch.no_grad():
+        for bias in (parameter for parameter in network.parameters() if parameter.dim() == 1):
+            bias.add_(torch.randn_like(bias) / 10)
     return network.to(DEVICE).to(memory_format=torch.channels_last), inputs
 
 
@@ -108,8 +109,9 @@ def run(network, x, dtype=torch.bfloat16, parameters=True):
     with torch.autocast(DEVICE, dtype=dtype, enabled=dtype != torch.float32):
         out = network(x)
     out = getattr(out, "realness", out)
-    leaves = [x, *network.parameters()] if parameters else [x]
-    return [out, *torch.autograd.grad(out.float().square().sum(), leaves)]
+    leaves = [x, *(p for p in network.parameters() if p.requires_grad)] if parameters else [x]
+    # The graph of an output that is kept holds on to the stream it was computed on, and capture fails on another.
+    return [out.detach(), *torch.autograd.grad(out.float().square().sum(), leaves)]
 
 
 @pytest.fixture
@@ -133,21 +135,25 @@ def counted(monkeypatch):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("kind", ["generator", "discriminator"])
-def test_compiled_players_are_as_exact_as_with_the_librarys_convolutions(kind, dtype, counted):
+def test_compiled_players_are_as_exact_as_with_the_librarys_convolutions(kind, dtype, counted, monkeypatch):
     torch._dynamo.reset()
     network, inputs = build(kind)
+    for bias in getattr(network, "redundant_biases", list)():
+        bias.requires_grad_(False)  # its gradient is all rounding
     twin, reference = copy.deepcopy(network), copy.deepcopy(network)
     exact = run(reference, inputs, torch.float32)
-    with plain_passes():
+    with monkeypatch.context() as patch:
+        patch.setattr(_images, "_has_kernels", lambda device: False)
         twin.compile(dynamic=False)
         plain = run(twin, inputs, dtype)
     assert not any(counted.values())
+    torch._dynamo.reset()
     network.compile(dynamic=False)
     ours = run(network, inputs, dtype)
     assert counted == {"expand": 1, "reduce": 1, "outer": 1}
     for one, other, wanted in zip(ours, plain, exact, strict=True):
         assert one.dtype == other.dtype
-        assert (one - wanted).norm() <= 3 * (other - wanted).norm() + 1e-2 * wanted.norm()  # some are all rounding
+        assert (one - wanted).norm() <= 3 * (other - wanted).norm() + 2e-3 * wanted.norm()
 
 
 @pytest.mark.parametrize("kind", ["generator", "discriminator"])

@@ -27,7 +27,7 @@ from wcgan.kernels.batch import SUMS, on_its_device, programs_that_fill, remembe
 
 LAST = torch.channels_last
 # Tiles: P positions, D or K channels. `programs` of a kernel that loops over positions run on a multiprocessor at once.
-EXPAND: dict[str, Any] = {"P": 64, "D": 256, "num_warps": 8, "num_stages": 1, "programs": 2}
+EXPAND: dict[str, Any] = {"P": 64, "D": 128, "num_warps": 4, "num_stages": 1, "programs": 4}
 REDUCE: dict[str, Any] = {"P": 128, "K": 64, "num_warps": 4, "num_stages": 3}
 OUTER: dict[str, Any] = {"P": 32, "D": 256, "num_warps": 8, "num_stages": 3, "programs": 2}
 SHIFT: dict[str, Any] = {"B": 256, "num_warps": 4}
