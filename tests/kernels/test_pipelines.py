@@ -185,7 +185,7 @@ def test_products_between_blocks_are_of_float64_numbers(retry):
     absent, options = {} if retry else {"wanted": None}, {"RETRY": retry, "T": blocks.TILE}
     types = {"work": "*fp64", "panel": "*fp64"} | dict.fromkeys(("inverse", "whitening", "flags", "block"), "*fp32")
     types |= {"wanted": "*fp32", "covariance": "*fp32", "reports": "*fp32"}
-    for kernel in (blocks.panel_kernel, blocks.update_kernel):
+    for kernel in (blocks.panel_kernel, blocks.eliminate_kernel):
         constants = absent | options | {"K": blocks.INNER}
         compiled = compile_for(HOPPER, kernel, types, constants, num_warps=4, num_stages=3)
         (product,) = re.findall(r"tt\.dot .*", compiled.asm["ttgir"])

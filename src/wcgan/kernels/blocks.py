@@ -6,7 +6,7 @@ row of R below the diagonal, where R = I at first, and of the symmetric A above 
 launches for all other blocks:
 
 - panel: `P = U [R_k0 ... | A_k(k+1) ...]`, the row k of W and of L^T;
-- update: row i > k less `P_i^T P`, which eliminates column k from both A and R.
+- eliminate: row i > k less `P_i^T P`, which eliminates column k from both A and R.
 
 A covariance that cannot be factorised is tried again with more shrinkage: all further attempts run side by side, and
 their kernels return at once if the first attempt succeeded. Names in capitals are compile-time constants.
@@ -126,7 +126,7 @@ def panel_kernel(
 
 
 @triton.jit
-def update_kernel(
+def eliminate_kernel(
     work, panel, block, wanted, d, first, size, following,
     RETRY: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
 ):
@@ -248,6 +248,6 @@ def _add_attempts(
         s.add(launch, "work", "inverse", "panel", f"w{which}", f"flags{which}", wanted)
         if k + 1 < len(sizes):
             grid = (side - (first + size) // TILE, side, attempts)
-            launch = Launcher(update_kernel, grid, (d, first, size, sizes[k + 1]), products)
+            launch = Launcher(eliminate_kernel, grid, (d, first, size, sizes[k + 1]), products)
             s.add(launch, "work", "panel", "block", wanted)
         first += size
