@@ -6,11 +6,11 @@ import pytest
 import torch
 from tests.kernels.cases import make_batch
 
-from wcgan.functional import plain_passes
-from wcgan.functional._factorisations import RETRY_SHRINKAGE, shrink
+from wcgan.functional import _by_kernels, plain_passes
+from wcgan.functional._factorisations import RETRY_SHRINKAGE, Whitening, shrink
 from wcgan.functional._operators import cholesky_for
 from wcgan.functional.whitening import factorise
-from wcgan.kernels import cholesky
+from wcgan.kernels import Sequence, cholesky
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -194,6 +194,61 @@ def test_a_large_matrix_that_is_not_finite_becomes_nan_and_its_neighbours_do_not
     assert w.matrix[1].isnan().all()
     assert w.matrix[::2].isfinite().all()
     assert not w.retry.any()
+
+
+# Larger than the kernel: in blocks, as part of a layer's pass
+
+
+def factorise_in_sequence(covariance, eps):
+    """One covariance by the kernels of a sequence, launched by Triton and then directly."""
+    d, device = covariance.shape[-1], covariance.get_device()
+    s = Sequence("covariance", "w", "retry", "scratch")
+    _by_kernels._in_blocks(s, d, device, eps)
+    results = []
+    for _ in range(2):
+        matrix, retry = torch.full_like(covariance, torch.nan), torch.full((1,), torch.nan, device=DEVICE)
+        scratch = torch.full((s.sizes["scratch"],), torch.nan, device=DEVICE)  # no kernel may count on zeros
+        s(device, covariance.contiguous(), matrix, retry, scratch)
+        results.append(Whitening(matrix, retry, retry, retry))
+    first, second = results
+    torch.testing.assert_close(second.matrix, first.matrix, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(second.retry, first.retry)
+    return second
+
+
+def factorise_plainly(covariance, eps):
+    with plain_passes():
+        return factorise(covariance, "cholesky", eps, 5)
+
+
+@pytest.mark.parametrize("condition", [10.0, 1e4])
+@pytest.mark.parametrize("d", [520, 600, 1024, 1100, 2048])
+def test_blocks_of_a_sequence_are_as_good_as_the_library(d, condition):
+    covariance = covariance_of(2, d, condition)
+    w = factorise_in_sequence(covariance, 1e-3)
+    assert_as_good(covariance, w, factorise_plainly(covariance, 1e-3), 1e-3)
+    assert condition > 10 or residual(covariance, w, 1e-3).max() <= ROUNDINGS
+
+
+@pytest.mark.parametrize(("d", "value", "level"), [(700, -2e-5, 1), (700, -2e-3, 2), (700, -0.5, 3), (2048, -2e-5, 1)])
+def test_blocks_of_a_sequence_are_retried_as_by_the_library(d, value, level):
+    rotation, _ = torch.linalg.qr(torch.randn(1, d, d, device=DEVICE))
+    values = torch.ones(1, d, device=DEVICE)
+    values[0, 0] = value
+    covariance = rotation @ torch.diag_embed(values) @ rotation.mT
+    covariance = (covariance + covariance.mT) / 2
+    w = factorise_in_sequence(covariance, 0.0)
+    assert w.retry.item() == pytest.approx(RETRY_SHRINKAGE[level])
+    assert_as_good(covariance, w, factorise_plainly(covariance, 0.0), 0.0)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (599, 0), (599, 599)])
+def test_blocks_of_a_sequence_that_are_not_finite_become_nan(place):
+    covariance = covariance_of(2, 600, 10.0)
+    covariance[0][place] = covariance[0][place[::-1]] = torch.inf
+    w = factorise_in_sequence(covariance, 1e-3)
+    assert w.matrix.isnan().all()
+    assert w.retry.item() == 0
 
 
 @pytest.mark.parametrize("matrices", [1, 5])

@@ -1,4 +1,7 @@
-"""Factorisation of matrices that are larger than the kernel, in blocks: the algebra, with a library's blocks."""
+"""Factorisation of matrices that are larger than the kernel, in blocks: the algebra, with a library's blocks.
+
+`interpreted_blocks` tests the kernels that do the same for a layer; here only their launches are counted.
+"""
 
 import pytest
 import torch
@@ -56,3 +59,36 @@ def test_only_the_matrix_that_cannot_be_factorised_is_said_to_fail():
     whitening, good = cholesky.factorise_in_blocks(matrix, RETRY_SHRINKAGE)
     assert good.tolist() == [True, False, False, True]
     assert whitening[[0, 3]].isfinite().all()
+
+
+# A layer's launches
+
+
+class Nothing:
+    """A kernel for blocks that does nothing."""
+
+    def __init__(self, *_):
+        pass
+
+    def __call__(self, *tensors):
+        pass
+
+
+@pytest.mark.parametrize(("d", "forward", "backward"), [(1024, 19, 9), (2048, 31, 9)])
+def test_a_wide_layer_has_few_launches(d, forward, backward):
+    """In eager training the host's calls take longer than such a layer's kernels."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from wcgan.kernels import blocks, layer
+
+    def factorise(s, d, device, eps):
+        blocks.add_factorisation(s, d, eps, RETRY_SHRINKAGE, Nothing)
+
+    x = torch.empty(64, d, 7, 7, dtype=torch.bfloat16, device="meta").to(memory_format=torch.channels_last)
+    options = (1e-3, False, 132, "half", factorise, (True, 0.1), True)
+    given = (1, False, False, False, False)
+    there = layer._forward.__wrapped__(x.shape, x.stride(), x.stride(), x.dtype, 0, *given, *options)
+    strides = (x.stride(),) * 3
+    back = layer._backward.__wrapped__(x.shape, *strides, x.dtype, 1, *[False] * 3, 1e-3, 132, "half", True, True)
+    assert len(there._steps) <= forward
+    assert len(back._steps) <= backward
+    assert there.sizes["scratch"] * 4 <= 80 * d**2, "room for three more attempts is the largest part of it"

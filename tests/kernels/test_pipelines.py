@@ -18,10 +18,10 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from wcgan.functional._images import columns_of  # noqa: E402
-from wcgan.kernels import images, programs  # noqa: E402
+from wcgan.kernels import blocks, images, programs  # noqa: E402
 from wcgan.kernels.batch import cross_options, form_of_maps, map_options  # noqa: E402
 from wcgan.kernels.jacobi import SWEEPS, jacobi_kernel  # noqa: E402
-from wcgan.kernels.layer import TILE  # noqa: E402
+from wcgan.kernels.layer import TILE, product_tile  # noqa: E402
 
 HOPPER, GEFORCE = GPUTarget("cuda", 90, 32), GPUTarget("cuda", 86, 32)
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
@@ -168,13 +168,39 @@ def test_a_map_fits_where_shared_memory_is_small(precision):
     assert compile_map(GEFORCE, "gradient", 256, None, "float32", precision).metadata.shared <= SMALL
 
 
+@pytest.mark.parametrize("d", [256, 1024, 2048])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_products_of_matrices_race_with_nothing(mirrored):
+def test_products_of_matrices_race_with_nothing(mirrored, d):
     types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "factor": "fp32"}
     constants = {"MIRRORED": mirrored, "POISONED": False, "poison": None, "T": TILE, "K": 32, "aj": 1, "bj": 1}
+    constants["N"], _ = product_tile(d, d)
     compiled = compile_for(HOPPER, programs.product_kernel, types, constants, num_warps=4)
     assert compiled.asm["ttgir"].count("tt.dot") == 3, "a float32 product is three of tf32"
+    assert compiled.asm["ttgir"].count("arith.addf") == 1, "a long sum is not one of tensor cores"
     assert not races(compiled)
+
+
+@pytest.mark.parametrize("retry", [False, True])
+def test_products_between_blocks_are_of_float64_numbers(retry):
+    absent, options = {} if retry else {"wanted": None}, {"RETRY": retry, "T": blocks.TILE}
+    types = {"work": "*fp64", "panel": "*fp64"} | dict.fromkeys(("inverse", "whitening", "flags", "block"), "*fp32")
+    types |= {"wanted": "*fp32", "covariance": "*fp32", "reports": "*fp32"}
+    for kernel in (blocks.panel_kernel, blocks.eliminate_kernel):
+        constants = absent | options | {"K": blocks.INNER}
+        compiled = compile_for(HOPPER, kernel, types, constants, num_warps=4, num_stages=3)
+        (product,) = re.findall(r"tt\.dot .*", compiled.asm["ttgir"])
+        assert re.search(r"-> tensor<64x64xf64", product)
+        assert compiled.metadata.shared <= SMALL
+    types |= dict.fromkeys(("eps", "level1", "level2", "level3"), "fp32")
+    constants = absent | ({} if retry else {"reports": None}) | options | {"APART": blocks.APART, "MOST": 4, "K": 256}
+    compile_for(HOPPER, blocks.start_kernel, types, constants, num_warps=4)
+
+
+def test_the_choice_between_attempts_compiles():
+    names = ("reports", "flags", "again_reports", "again_flags", "again", "whitening", "retry")
+    types = dict.fromkeys(names, "*fp32") | dict.fromkeys(("level1", "level2", "level3"), "fp32")
+    constants = {"APART": blocks.APART, "MOST": 4, "FLAGS": 1024, "B": blocks.COPIED}
+    assert "f64" not in compile_for(HOPPER, blocks.finish_kernel, types, constants, num_warps=4).asm["ptx"]
 
 
 @pytest.mark.parametrize("rows", [2, 32, pytest.param(16, marks=pytest.mark.slow)])

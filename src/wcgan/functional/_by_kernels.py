@@ -4,6 +4,7 @@ In eager code a pass is an autograd function, in compiled code an operator. A se
 cotangents at once, is that of `normalize.whiten_color`, which is evaluated again.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
@@ -13,7 +14,6 @@ from torch import Tensor
 from wcgan.functional._factorisations import FACTORISATIONS, RETRY_SHRINKAGE
 from wcgan.functional._operators import (
     MOST_SLOTS,
-    cholesky_for,
     is_eager,
     kernels_for,
     layer_kernels,
@@ -62,15 +62,14 @@ def whiten_color_by_kernels(
     updates: Callable[[int], Update | None] | None,
 ) -> Result | None:
     """`_eager.whiten_color_eagerly` of a batch for which `kernels_for` has kernels, or None."""
-    fused = cholesky_for(color, RETRY_SHRINKAGE) is not None
-    in_blocks = not fused and cholesky_for(color[..., :1, :1], RETRY_SHRINKAGE) is not None
-    if not _are_few(x, color) or not (fused or in_blocks or x.device.type == "cpu"):
+    factorise = _factorisation_for(x)
+    if factorise is None or not _are_few(x, color):
         return None
     kept: list[Tensor] = []
     given = (_plain(color), _plain(shift), *_plain_shared(shared))
     if not _share_device(x, *given):
         return None
-    factorise, update = _fused if fused else _by_operators, None if updates is None else updates(x.get_device())
+    update = None if updates is None else updates(x.get_device())
     out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept, update)
     return Result(out, kept=kept[0], updated=update is not None)
 
@@ -180,15 +179,43 @@ class _ByKernels(torch.autograd.Function):
             return (*gradients, *[None] * 8)
 
 
-def _fused(d: int, device: int, eps: float) -> Any:
-    """The factorisation as a kernel of a sequence."""
+def _factorisation_for(x: Tensor) -> Callable[..., None] | None:
+    """What adds the factorisation of this batch's covariance to a sequence; None if its GPU has no kernel for it."""
+    return _by_operators if x.device.type == "cpu" else _factorisation_on(x.get_device(), x.shape[1])
+
+
+@functools.cache
+def _factorisation_on(device: int, d: int) -> Callable[..., None] | None:
+    """The same for d channels on a GPU, found once: a layer asks at each call."""
+    from wcgan.kernels import blocks, cholesky
+
+    probe = torch.empty(1, 1, device=torch.device("cuda", device))
+    fused = d <= cholesky.LARGEST
+    sizes = [d] if fused else blocks.block_sizes(d)
+    if not all(cholesky.supports(probe.expand(size, size), RETRY_SHRINKAGE) for size in sizes):
+        return None
+    return _fused if fused else _in_blocks
+
+
+def _fused(s: Any, d: int, device: int, eps: float) -> None:
+    """Adds the factorisation as one kernel to a sequence."""
     from wcgan.kernels import cholesky
 
-    return cholesky.factorisation(d, device, eps, RETRY_SHRINKAGE)
+    s.add(cholesky.factorisation(d, device, eps, RETRY_SHRINKAGE), "covariance", "w", "retry", None)
 
 
-def _by_operators(d: int, device: int, eps: float) -> Any:
-    """The same for matrices that are larger than that kernel's, and where Triton interprets the others."""
+def _in_blocks(s: Any, d: int, device: int, eps: float) -> None:
+    """The same for matrices that are larger than that kernel's."""
+    from wcgan.kernels import blocks, cholesky
+
+    def kernel_for(size: int, matrices: int) -> Any:
+        return cholesky.factorisation(size, device, 0.0, RETRY_SHRINKAGE, matrices)
+
+    blocks.add_factorisation(s, d, eps, RETRY_SHRINKAGE, kernel_for)
+
+
+def _by_operators(s: Any, d: int, device: int, eps: float) -> None:
+    """The same by a library, where Triton interprets the other kernels."""
 
     def factorise(*tensors: Tensor) -> None:
         covariance, w, retry = tensors
@@ -198,7 +225,7 @@ def _by_operators(d: int, device: int, eps: float) -> Any:
         retry.copy_(whitening.retry)
 
     factorise.direct_for = lambda tensors: None  # type: ignore[attr-defined]
-    return factorise
+    s.add(factorise, "covariance", "w", "retry")
 
 
 # Compiled code on a GPU: one operator each way, with the same kernels
@@ -235,8 +262,7 @@ def _is_compiled_by_kernels(kind: str, device: int, dtype: torch.dtype, d: int) 
     if kind != "cuda":
         return False
     probe = torch.empty(2, d, dtype=dtype, device=torch.device(kind, device))
-    matrix = torch.empty(d, d, device=probe.device)
-    return kernels_for(probe) is not None and cholesky_for(matrix, RETRY_SHRINKAGE) is not None
+    return kernels_for(probe) is not None and _factorisation_for(probe) is not None
 
 
 _is_compiled_by_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a fact of the machine
@@ -258,7 +284,7 @@ def _layer(
     eps: float,
     relu: bool,
 ) -> tuple[Tensor, Tensor]:
-    factorise = _fused if x.is_cuda else _by_operators
+    factorise = _factorisation_for(x)
     out, kept = layer_kernels().forward(x, color, shift, index, poison, None, None, eps, relu, factorise)
     return out, kept
 
@@ -289,7 +315,7 @@ def _training_layer(
     buffer made in between, Inductor leaves out the clone, as with any operator that changes its arguments.
     """
     running = None if running_mean is None else (running_mean, running_second, tracked)
-    factorise, update = _fused if x.is_cuda else _by_operators, (running, (retried, nonfinite), step)
+    factorise, update = _factorisation_for(x), (running, (retried, nonfinite), step)
     out, kept = layer_kernels().forward(x, color, shift, index, poison, None, None, eps, relu, factorise, update)
     return out, kept
 

@@ -166,6 +166,14 @@ class Sequence:
         self.sizes[workspace] += -(-numel * dtype.itemsize // 128) * 32
         return name
 
+    def part(self, name: str, array: str, begin: int, numel: int) -> str:
+        """Names a part of an array of a workspace; it has to be aligned for the kernels that read it."""
+        place = self.places[array]
+        assert place.dtype is not None
+        assert begin + numel <= place.numel
+        self.places[name] = place._replace(offset=place.offset + begin * place.dtype.itemsize, numel=numel)
+        return name
+
     def array(self, name: str, workspace: Tensor) -> Tensor:
         """An array of a workspace, as a view."""
         array = _cut(workspace, self.places[name])

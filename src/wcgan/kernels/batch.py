@@ -69,9 +69,9 @@ def on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def supports(x: Tensor) -> bool:
-    """Whether the kernels support this batch `(N, d, ...)`: at most 1024 channels, on a GPU with bfloat16 units."""
+    """Whether the kernels support this batch `(N, d, ...)`: at most 2048 channels, on a GPU with bfloat16 units."""
     known = x.dtype in (torch.bfloat16, torch.float16, torch.float32)
-    return known and x.shape[1] <= 1024 and capability(x.device) >= (8, 0)
+    return known and x.shape[1] <= 2048 and capability(x.device) >= (8, 0)
 
 
 # Sums over a batch

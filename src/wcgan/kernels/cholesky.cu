@@ -9,7 +9,7 @@
 // the tiles L_jk^T and R_kj from other blocks and one barrier. Four warps invert; the others subtract the step before.
 // Code is kept short: each part of it is run once a step, and would wait for its own instructions if it were unrolled.
 //
-// Defined before: C, LEVELS (shrinkages of four attempts), BUFFERS (2, or 1 where memory is short: one more barrier).
+// If `wanted` points to a 0, nothing is done. Defined before: C, LEVELS (shrinkages of four attempts), BUFFERS (2, or 1 where memory is short: one more barrier).
 #define T 32
 #define S 40  // stride of tiles that stand alone: 8 more than a multiple of 32, so that fragments meet no bank twice
 #define J 36  // stride of the columns in invert_tile
@@ -168,7 +168,9 @@ __device__ __forceinline__ void subtract_product(
 }
 
 extern "C" __global__ void __cluster_dims__(C, 1, 1) __launch_bounds__(THREADS, 1)
-factorise(const float* __restrict__ covariance, float* __restrict__ whitening, float* __restrict__ retry, int d, float eps) {
+factorise(const float* __restrict__ covariance, float* __restrict__ whitening, float* __restrict__ retry,
+          const float* __restrict__ wanted, int d, float eps) {
+    if (wanted != nullptr && *wanted == 0.0f) return;  // all blocks of a cluster do
     extern __shared__ float4 memory[];
     const int tiles = (d + T - 1) / T, stride = tiles * T + 8;
     const int rank = block_rank(), matrix = blockIdx.x / C, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;

@@ -51,7 +51,7 @@ def factorise(covariance: Tensor, eps: float, levels: tuple[float, ...]) -> tupl
     matrix, retry = torch.empty_like(covariance), covariance.new_empty(matrices)
     kernel = _kernel_for(covariance, levels)
     assert kernel is not None
-    Factorisation(kernel, covariance.shape[-1], eps, matrices)(covariance, matrix, retry)
+    Factorisation(kernel, covariance.shape[-1], eps, matrices)(covariance, matrix, retry, None)
     return matrix, retry
 
 
@@ -81,7 +81,10 @@ def factorise_in_blocks(matrix: Tensor, levels: tuple[float, ...]) -> tuple[Tens
 
 
 class Factorisation:
-    """`factorise` as a kernel of a sequence: of a covariance, into a matrix and a retry, all contiguous."""
+    """`factorise` as a kernel of a sequence: of a covariance, into a matrix and a retry, all contiguous.
+
+    The fourth array is a number, or None: if it is 0 when the kernel runs, the kernel does nothing.
+    """
 
     def __init__(self, kernel: "_Kernel", d: int, eps: float, matrices: int = 1) -> None:
         self.kernel, self.matrices = kernel, matrices
@@ -100,11 +103,11 @@ class Factorisation:
         self.kernel.launch(self.matrices * self.kernel.blocks, stream, addresses, self.numbers)
 
 
-def factorisation(d: int, device: int, eps: float, levels: tuple[float, ...]) -> Factorisation:
-    """The kernel of a sequence for one matrix, where `supports` is True of it."""
+def factorisation(d: int, device: int, eps: float, levels: tuple[float, ...], matrices: int = 1) -> Factorisation:
+    """The kernel of a sequence for so many matrices, where `supports` is True of them."""
     kernel = _compile(-(-d // TILE), device, levels)
     assert kernel is not None
-    return Factorisation(kernel, d, eps)
+    return Factorisation(kernel, d, eps, matrices)
 
 
 def _kernel_for(covariance: Tensor, levels: tuple[float, ...]) -> "_Kernel | None":

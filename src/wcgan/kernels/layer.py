@@ -13,7 +13,7 @@ import torch
 import triton
 from torch import Tensor
 
-from wcgan.kernels import Kernel, Launcher, Sequence, programs
+from wcgan.kernels import Launcher, Sequence, programs
 from wcgan.kernels.batch import (
     SUMS,
     centre_launcher,
@@ -33,8 +33,9 @@ from wcgan.kernels.batch import (
 
 TILE = 32  # rows and columns of a product that one program computes
 INNER = 256  # as much as it sums up: a long sum is a long chain of loads
-Factorise = Callable[[int, int, float], Kernel]
-"""d, the device and the shrinkage -> a kernel that takes a covariance to a whitening matrix and a retry."""
+WIDE, WIDE_INNER = 512, 2048  # products with more rows and columns fill a GPU without shares of the sums
+Factorise = Callable[[Sequence, int, int, float], None]
+"""Adds the factorisation, for d, a device and a shrinkage, of "covariance" into "w" and "retry" to a sequence."""
 Update = tuple[tuple[Tensor, Tensor, Tensor] | None, tuple[Tensor, Tensor], float]
 """The running statistics, the counters and the momentum, as `batch.update` takes them."""
 
@@ -131,7 +132,7 @@ def _forward(
         s.add(launch, "x", "x", centre, products, sums, None, None)
         moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1)
         s.add(moments, products, sums, centre, "mean", "covariance")
-        s.add(factorise(d, device, eps), "covariance", "w", "retry")
+        factorise(s, d, device, eps)
     _add_product(s, color, "w", "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
     matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, precision, "mean")
     term = ("x", matrix, mean, pulls)
@@ -324,14 +325,23 @@ def _add_product(
         poison: a scalar to add to it.
     """
     rows, columns, inner = sizes
-    splits = triton.cdiv(inner, INNER)
-    grid = (triton.cdiv(rows, TILE), triton.cdiv(columns, TILE), splits)
-    numbers = (*sizes, INNER, *a_strides, *b_strides, float(factor))
-    constants = {"MIRRORED": mirrored, "POISONED": poison is not None, "T": TILE, "K": 32, "num_warps": 4}
+    tile, share = product_tile(rows, columns)
+    splits = triton.cdiv(inner, share)
+    grid = (triton.cdiv(rows, TILE), triton.cdiv(columns, tile), splits)
+    numbers = (*sizes, share, *a_strides, *b_strides, float(factor))
+    flags = {"MIRRORED": mirrored, "POISONED": poison is not None}
+    constants = flags | {"T": TILE, "N": tile, "K": 32, "num_warps": 4}
     target = out if splits == 1 else s.lay_out("scratch", f"parts of {out}", splits * rows * columns)
     s.add(Launcher(programs.product_kernel, grid, numbers, constants), a, b, target, poison)
     if splits > 1:
         _add_total(s, target, out, rows * columns, splits)
+
+
+def product_tile(rows: int, columns: int) -> tuple[int, int]:
+    """Columns of a product that one program computes, of `TILE` rows, and how much it sums up."""
+    if min(rows, columns) <= WIDE:
+        return TILE, INNER
+    return (64 if columns <= 1024 else 128), WIDE_INNER
 
 
 def _add_total(s: Sequence, parts: str, out: str, size: int, splits: int) -> None:

@@ -250,16 +250,16 @@ def fold_kernel(
 @triton.jit
 def product_kernel(
     a, b, out, poison, rows, columns, inner, share, ai, aj, bi, bj, factor,
-    MIRRORED: tl.constexpr, POISONED: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+    MIRRORED: tl.constexpr, POISONED: tl.constexpr, T: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):
-    """A tile of `factor a b`, as exact as float32; if MIRRORED, b is the symmetric matrix with this lower triangle.
+    """T x N of `factor a b`, as exact as float32; if MIRRORED, b is the symmetric matrix with this lower triangle.
 
     Programs of the third axis sum over a share of the inner dimension each, into matrices of their own. If POISONED, a
     scalar is added: 0, or NaN.
     """
-    i, j = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
+    i, j = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * N + tl.arange(0, N)
     left, right = a + i.to(tl.int64)[:, None] * ai, b
-    acc = tl.zeros((T, T), tl.float32)
+    acc = tl.zeros((T, N), tl.float32)
     first = tl.program_id(2) * share
     last = tl.minimum(first + share, inner)
     for start in range(first, last, K):
@@ -271,7 +271,7 @@ def product_kernel(
         else:
             source = right + k.to(tl.int64)[:, None] * bi + j[None, :] * bj
         y = tl.load(source, mask=(k < last)[:, None] & (j < columns)[None, :], other=0)
-        acc = tl.dot(x, y, acc, input_precision="tf32x3")
+        acc = tl.dot(x, y, acc, input_precision="tf32x3")  # adds K products on tensor cores, and their sum in float32
     target = out + (tl.program_id(2).to(tl.int64) * rows + i)[:, None] * columns + j[None, :]
     acc *= factor
     if POISONED:
