@@ -203,14 +203,15 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             if labels.is_cuda and not torch.compiler.is_compiling() and not within_transform():
                 self._labels.raise_if_any(self.classes)
                 labels, poison = self._labels.check(labels, self.classes)
-                poison = poison.to(x.device)
             elif labels.device.type == "cpu" and is_eager((labels,)):
                 labels = check_labels_on_cpu(labels, self.classes)
             else:
                 labels, poison = check_labels(labels, self.classes)
-                poison = poison.to(x.device)
-        with without_autocast(x.device):
-            matrices, shift, index, shared = self._slots_and_shared(labels.to(x.device))
+        device = x.device
+        if labels.device != device:
+            labels, poison = labels.to(device), None if poison is None else poison.to(device)
+        with without_autocast(device):
+            matrices, shift, index, shared = self._slots_and_shared(labels)
             return self._normalize(x, matrices, shift, index, poison, relu, shared)
 
     def extra_repr(self) -> str:
