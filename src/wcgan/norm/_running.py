@@ -194,7 +194,8 @@ class RunningStatistics(nn.Module):
             return
         with torch.inference_mode(False), torch.no_grad():  # a normal tensor, which a backward pass can save
             matrix, kept = self._factorise(), self._whitening
-            if kept is None or (kept.shape, kept.dtype, kept.device) != (matrix.shape, matrix.dtype, matrix.device):
+            kind = (matrix.shape, matrix.dtype, matrix.device)
+            if kept is None or kept.is_inference() or (kept.shape, kept.dtype, kept.device) != kind:
                 self._whitening = matrix
             else:
                 # If no change is known, the values are most likely the same: writing through `.data` leaves the version
