@@ -348,6 +348,13 @@ def test_label_out_of_range_gives_nan_and_then_an_error_without_waiting(name, tr
     assert layer(x, labels).isfinite().all()
 
 
+def test_a_layer_may_be_called_in_inference_mode_first():
+    layer, x, labels = layer_and_inputs("cWC", "cuda")
+    with torch.inference_mode():
+        layer.eval()(x, *labels)
+    assert layer.train()(x, *labels).isfinite().all()
+
+
 def test_covariance_that_cannot_be_factorised_is_retried_and_counted_without_waiting(no_synchronisation):
     layer = wcgan.WhiteningColoring2d(16).cuda()
     x = 1e6 * torch.randn(8, 1, 4, 4, device="cuda").expand(-1, 16, -1, -1).contiguous()
