@@ -138,9 +138,11 @@ def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Turns off an enclosing autocast, which would compute statistics and products in half precision."""
-    if not torch.compiler.is_compiling() and not torch._C._is_any_autocast_enabled():
+    kind = device.type
+    known = kind in ("cpu", "cuda") and not torch.compiler.is_compiling()  # the next call does not ask for all others
+    if known and not torch._C._is_any_autocast_enabled():
         return _NOTHING
-    return torch.autocast(device.type, enabled=False) if is_autocast(device) else _NOTHING
+    return torch.autocast(kind, enabled=False) if is_autocast(device) else _NOTHING
 
 
 def is_autocast(device: torch.device) -> bool:
