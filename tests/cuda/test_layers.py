@@ -93,7 +93,7 @@ EAGER = {torch.float32: 1e-5, torch.bfloat16: 2**-7}  # relative errors in norm 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("dtype", EAGER)
-@pytest.mark.parametrize("name", ["WC", "cWC", "cWC_sa", "BN"])
+@pytest.mark.parametrize("name", ["WC", "cWC", "cWC_sa", "BN", "cBN"])
 def test_eager_layers_equal_the_operators(name, dtype, memory_format, training, monkeypatch):
     layer, x, labels = layer_and_inputs(name, "cuda", channels=64, samples=64)
     layer(x, *labels)
@@ -359,8 +359,61 @@ def test_a_retried_covariance_has_the_same_gradient_by_the_operators(name, chann
         assert error <= 1e-3, f"{key}: off by {error:.2g}"
 
 
-def test_label_out_of_range_gives_nan_and_then_an_error_without_waiting(no_synchronisation):
-    layer, x, (labels,) = layer_and_inputs("cWC", "cuda")
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["WC", "cWC", "BN", "cBN"])
+def test_evaluation_has_the_same_bits_with_and_without_gradients(name, dtype, memory_format):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    layer(x, *labels)
+    layer.eval()
+    x = x.detach().to(dtype).contiguous(memory_format=memory_format)
+    expected = layer(x.clone().requires_grad_(), *labels)
+    for context in (torch.no_grad, torch.inference_mode):
+        for _ in range(2):  # the second launch of each kernel is a direct one
+            with context():
+                out = layer(x, *labels)
+            assert torch.equal(out, expected)
+            assert (out.dtype, out.stride()) == (x.dtype, x.stride())
+
+
+@pytest.mark.parametrize("name", ["WC", "cWC", "BN", "cBN"])
+def test_evaluation_follows_a_change_of_the_state(name):
+    layer, x, labels = layer_and_inputs(name, "cuda")
+    layer(x, *labels)
+    layer.eval()
+    x = x.detach()
+
+    def check():
+        with torch.no_grad():
+            found = layer(x, *labels)
+            expected = copy.deepcopy(layer).double().cpu()(x.double().cpu(), *(y.cpu() for y in labels))
+        error = (found.double().cpu() - expected).norm() / expected.norm()
+        assert error <= 1e-4, f"off by {error:.2g}"
+
+    check()
+    layer.running_mean.data.add_(3)
+    check()
+    for parameter in layer.parameters():
+        parameter.data.mul_(2)
+    check()
+    for parameter in layer.parameters():
+        parameter.data = parameter.data + 1  # elsewhere in memory
+    check()
+    layer.load_state_dict({key: 2 * value for key, value in layer.state_dict().items()})
+    check()
+    layer.cpu().cuda()
+    check()
+    layer.train()(x, *labels)
+    layer.eval()
+    check()
+
+
+@pytest.mark.parametrize("name", ["cWC", "cBN"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_label_out_of_range_gives_nan_and_then_an_error_without_waiting(name, training, no_synchronisation):
+    layer, x, (labels,) = layer_and_inputs(name, "cuda")
+    layer(x, labels)
+    layer.train(training)
     layer(x, labels)
     before = copy.deepcopy(layer.state_dict())
     wrong = labels.clone()
@@ -372,6 +425,13 @@ def test_label_out_of_range_gives_nan_and_then_an_error_without_waiting(no_synch
     with pytest.raises(ValueError, match=r"label 7 is out of range: with 5 classes, labels are 0 to 4"):
         layer(x, labels)
     assert layer(x, labels).isfinite().all()
+
+
+def test_a_layer_may_be_called_in_inference_mode_first():
+    layer, x, labels = layer_and_inputs("cWC", "cuda")
+    with torch.inference_mode():
+        layer.eval()(x, *labels)
+    assert layer.train()(x, *labels).isfinite().all()
 
 
 def test_covariance_that_cannot_be_factorised_is_retried_and_counted_without_waiting(no_synchronisation):

@@ -250,6 +250,26 @@ def test_layers_compute_what_they_do_by_plain_operators(variant, groups, request
         torch.testing.assert_close(value, wanted, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("variant", ["WC", "cWC"])
+def test_evaluation_reads_weights_of_any_layout_and_type_as_they_are_now(variant, kernels_everywhere):
+    layer = wcgan.normalization(variant, 6, None if variant == "WC" else 3).eval()
+    x, labels = make_batch((4, 6, 9)).unflatten(2, (3, 3)), () if variant == "WC" else (torch.arange(4) % 3,)
+    with torch.no_grad():
+        first = layer(x, *labels)
+        layer.weight.data = layer.weight.data.mT  # not contiguous, under the same address
+        transposed = layer(x, *labels)
+        layer.weight.data = layer.weight.data.contiguous()
+        assert_same_bits([transposed], [layer(x, *labels)])
+        assert not torch.allclose(transposed, first, atol=1e-3)
+        layer.bias.data = layer.bias.data.double() + 1
+        assert_same_bits([layer(x, *labels)], [layer.float()(x, *labels)])
+        assert not torch.allclose(layer(x, *labels), transposed, atol=1e-3)
+        layer.running_mean.data.add_(1)  # nothing is remembered of it
+        moved = layer(x, *labels)
+        assert_same_bits([moved], [copy.deepcopy(layer)(x, *labels)])
+    assert_same_bits([moved], [layer(x.requires_grad_(), *labels).detach()])
+
+
 def test_several_cotangents_at_once_may_have_any_layout(kernels_everywhere):
     x = make_batch((4, 6, 9)).unflatten(2, (3, 3)).requires_grad_()
     out = wcgan.WhiteningColoring2d(6)(x)

@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from wcgan.norm import _base
 
-TRAINED = ("BN", "WC", "cWC", "cWC_sa")
+TRAINED = ("BN", "WC", "cBN", "cWC", "cWC_sa")
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
 
 

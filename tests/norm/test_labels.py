@@ -141,6 +141,17 @@ def test_no_labels_are_nothing_to_report():
     assert (index.shape, index.dtype, poison.item()) == ((0,), torch.int64, 0)
 
 
+def test_a_report_made_in_inference_mode_is_written_to_outside_it(monkeypatch):
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *shape, pin_memory=False, **options: zeros(*shape, **options))
+    monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+    report, labels = LabelReport(), torch.tensor([2, 0, 1])
+    with torch.inference_mode():
+        report.check(labels, 3)
+    assert torch.equal(report.check(labels, 3)[0], labels)
+    report.raise_if_any(3)
+
+
 def test_a_copied_layer_does_not_share_the_report():
     layer = wcgan.ConditionalWhiteningColoring2d(CHANNELS, CLASSES)
     layer._labels._host = torch.tensor([1, 9])

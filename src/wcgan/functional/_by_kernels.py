@@ -22,7 +22,6 @@ from wcgan.functional._operators import (
     transformed,
     without_autocast,
 )
-from wcgan.functional._passes import is_flat
 from wcgan.functional.affine import Shared, add_shared, affine, as_slots, compose, derive_again, like
 from wcgan.functional.normalize import whiten_color
 
@@ -66,8 +65,8 @@ def whiten_color_by_kernels(
     if factorise is None or not _are_few(x, color):
         return None
     kept: list[Tensor] = []
-    given = (_plain(color), _plain(shift), *_plain_shared(shared))
-    if not _share_device(x, *given):
+    given = _as_read(x, color, shift, *(shared or (None, None)))
+    if given is None:
         return None
     update = None if updates is None else updates(x.get_device())
     out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept, update)
@@ -91,16 +90,18 @@ def map_by_kernels(
     """
     if kernels_for(x) is None or w.shape[0] != 1 or not _are_few(x, color):
         return None
-    if w.requires_grad or mean.requires_grad or not (w.dtype == mean.dtype == torch.float32) or not is_flat(x):
+    if w.requires_grad or mean.requires_grad or not (w.dtype == mean.dtype == torch.float32):
         return None
-    fixed, given = (_plain(w), _plain(mean)), (_plain(color), _plain(shift), *_plain_shared(shared))
-    if not _share_device(x, *given, *fixed):
+    given = _as_read(x, color, shift, *(shared or (None, None)), w, mean)
+    if given is None:
         return None
+    color, shift, shared_color, shared_shift, w, mean = given
+    fixed = (w, mean)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *given)):
-        out: Tensor = _ByKernels.apply(x, *given, index, poison, fixed, 0.0, relu, _fused, [], None)
+        out: Tensor = _ByKernels.apply(x, *given[:4], index, poison, fixed, 0.0, relu, _fused, [], None)
         return out
-    shared = None if shared is None else given[2:]
-    return layer_kernels().forward(x, *given[:2], index, poison, shared, fixed, 0.0, relu, _fused, keep=False)[0]
+    shared = None if shared is None else (shared_color, shared_shift)
+    return layer_kernels().forward(x, color, shift, index, poison, shared, fixed, 0.0, relu, _fused, None, False)[0]
 
 
 def _are_few(x: Tensor, color: Tensor) -> bool:
@@ -110,19 +111,24 @@ def _are_few(x: Tensor, color: Tensor) -> bool:
     return color.numel() <= 2 * x.numel() and color.shape[0] <= MOST_SLOTS and color.numel() < 2**30
 
 
-def _share_device(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether all are where the batch is. Kernels only get addresses, and elsewhere those are of something else."""
-    return {t.get_device() for t in others if t is not None} == {x.get_device()}
+def _as_read(x: Tensor, *others: Tensor | None) -> tuple[Any, ...] | None:
+    """All as the kernels read them, or None unless they are where the batch is.
+
+    Kernels only get addresses, and elsewhere those are of something else.
+    """
+    place, plain = x.get_device(), True
+    for t in others:
+        if t is not None:
+            if t.get_device() != place:
+                return None
+            plain = plain and t.dtype == torch.float32 and t.is_contiguous()
+    return others if plain else tuple(None if t is None else _plain(t) for t in others)
 
 
 def _plain(matrix: Tensor) -> Tensor:
     """Contiguous and in float32, as the kernels read it."""
     matrix = matrix if matrix.dtype == torch.float32 else matrix.float()
     return matrix if matrix.is_contiguous() else matrix.contiguous()
-
-
-def _plain_shared(shared: Shared | None) -> tuple[Any, Any]:
-    return (None, None) if shared is None else (_plain(shared[0]), _plain(shared[1]))
 
 
 class _ByKernels(torch.autograd.Function):

@@ -21,6 +21,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 _NOTHING = nullcontext()
+_is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 _COMPLIANT = torch.Tag.pt2_compliant_tag  # the operator keeps the compiler's rules, which `opcheck` tests
 
 # Registration
@@ -107,8 +108,9 @@ def is_eager(args: tuple[Any, ...]) -> bool:
     if transformed():
         return False
     for value in args:
-        if type(value) is Tensor or type(value) is Parameter:
-            if value.is_meta or torch._C._functorch.is_legacy_batchedtensor(value):  # of is_grads_batched=True
+        kind = type(value)
+        if kind is Tensor or kind is Parameter:
+            if value.is_meta or _is_legacy_batched(value):  # of is_grads_batched=True
                 return False
         elif isinstance(value, Tensor):
             return False
@@ -136,7 +138,11 @@ def _one_by_one(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Turns off an enclosing autocast, which would compute statistics and products in half precision."""
-    return torch.autocast(device.type, enabled=False) if is_autocast(device) else _NOTHING
+    kind = device.type
+    known = kind in ("cpu", "cuda") and not torch.compiler.is_compiling()  # the next call does not ask for all others
+    if known and not torch._C._is_any_autocast_enabled():
+        return _NOTHING
+    return torch.autocast(kind, enabled=False) if is_autocast(device) else _NOTHING
 
 
 def is_autocast(device: torch.device) -> bool:
@@ -162,7 +168,7 @@ def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def transformed() -> bool:
     """Whether forward-mode differentiation or a `torch.func` transform is active."""
-    return forward_ad._current_level >= 0 or within_transform()
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 def within_transform() -> bool:
@@ -200,8 +206,9 @@ def kernels_for(*batches: Tensor) -> ModuleType | None:
     first = batches[0]
     if not (_state["kernels"] and first.is_cuda and first.shape[1] > 1 and first.numel()):
         return None
-    if any(x.dtype != first.dtype or not _is_view(x) for x in batches):
-        return None
+    for x in batches:
+        if x.dtype != first.dtype or not _is_view(x):
+            return None
     kernels = _import_kernels()
     return kernels if kernels is not None and kernels.supports(first) else None
 
@@ -278,10 +285,14 @@ def check_batch(x: Tensor, groups: int = 1, minimum: int = 2, empty: bool = Fals
         raise TypeError(f"expected a floating-point tensor, got {x.dtype}")
     if x.dim() < 2:
         raise ValueError(f"expected a batch (N, channels, ...), got {x.dim()} dimension(s): shape {tuple(x.shape)}")
-    if x.shape[1] == 0:
+    channels = x.shape[1]
+    if channels == 0:
         raise ValueError(f"expected at least one channel, got shape {tuple(x.shape)}")
-    check_groups(x.shape[1], groups)
-    positions = x.numel() // x.shape[1]
+    if groups != 1:
+        check_groups(channels, groups)
+    if not minimum:
+        return
+    positions = x.numel() // channels
     if positions < minimum and not (empty and positions == 0):
         raise ValueError(
             f"batch statistics need at least {minimum} positions (samples x height x width), got {positions}: "

@@ -183,7 +183,12 @@ def batch_norm_parts(
     out = torch.cat(outs) if parts > 1 else outs[0]
     if color is None or shift is None or shared:
         return out, statistics
+    return color_diagonally(out, color, shift, index), statistics
+
+
+def color_diagonally(x: Tensor, color: Tensor, shift: Tensor, index: Tensor | None) -> Tensor:
+    """`color_k x + shift_k`, with color and shift `(K, d)`, and index as in `batch_norm_parts`."""
     if index is not None:
         color, shift = color.index_select(0, index), shift.index_select(0, index)
     shape = (*color.shape, *[1] * (x.dim() - 2))
-    return torch.addcmul(shift.view(shape), out, color.view(shape)).to(x.dtype), statistics
+    return torch.addcmul(shift.view(shape), x, color.view(shape)).to(x.dtype)

@@ -24,13 +24,15 @@ def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
-_HAS_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")
+# `torch.backends.cuda.matmul.fp32_precision` without the comparisons of names on the way to it, for each layer's call.
+_precision = getattr(torch._C, "_get_fp32_precision_getter", None)
 
 
 def tf32_allowed() -> bool:
     """Whether PyTorch may round float32 products to tf32. The old flag cannot be read once the new one is set."""
-    settings = torch.backends.cuda.matmul
-    return bool(settings.fp32_precision == "tf32" if _HAS_PRECISION else settings.allow_tf32)
+    if _precision is None:
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    return bool(_precision("cuda", "matmul") == "tf32")
 
 
 class Launcher:

@@ -60,7 +60,7 @@ def on_its_device(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(function)
     def call(batch: Tensor, *args: Any, **kwargs: Any) -> Result:
-        if not batch.is_cuda or batch.get_device() == torch.cuda.current_device():
+        if not batch.is_cuda or batch.get_device() == torch._C._cuda_getDevice():  # there is a batch: CUDA has started
             return function(batch, *args, **kwargs)
         with torch.cuda.device_of(batch):
             return function(batch, *args, **kwargs)

@@ -75,13 +75,14 @@ def forward(
     layout = (x.shape, x.stride(), out.stride(), x.dtype, device)
     slots = color.shape[0] if color.dim() == 3 else 1
     given = (index is not None, poison is not None, shared is not None, fixed is not None)
-    changes, changed = None, (None,) * 5
+    changes, changed = None, ()
     if update is not None:
         running, counters, step = update
         changes, changed = (running is not None, float(step)), (*(running or (None,) * 3), *counters)
-    options = (eps, relu, programs_that_fill(x), precision_of(x), factorise, changes, keep)
+    workers = programs_that_fill(x) if fixed is None else 0  # of the sums over a batch
+    options = (eps, relu, workers, precision_of(x), factorise, changes, keep)
     sequence = _forward(*layout, slots, *given, *options)
-    kept, scratch = _room(sequence, "kept", x) if keep else None, _room(sequence, "scratch", x)
+    kept, scratch = _room(sequence, "kept", color) if keep else None, _room(sequence, "scratch", color)
     others = (*(shared or (None, None)), *(fixed or (None, None)))
     sequence(device, x, out, color, shift, index, poison, *others, kept, scratch, *changed)
     if update is not None:
@@ -113,7 +114,7 @@ def _forward(
     x, out = _strides(shape, strides), _strides(shape, out_strides)
     given = ("x", "out", "color", "shift", "index", "poison", "shared_color", "shared_shift", "w", "mean")
     running, counters = ("running_mean", "running_second", "tracked"), ("retried", "nonfinite")
-    s = Sequence(*given, "kept", "scratch", *running, *counters)
+    s = Sequence(*given, "kept", "scratch", *(() if changes is None else (*running, *counters)))
     _lay_out_kept(s, d, slots, fixed, shared, "kept" if keep else "scratch")
     color, shift = "color", "shift"
     if shared:
@@ -184,7 +185,7 @@ def backward(
     layout = (x.shape, x.stride(), grad.stride(), x.stride() if grad_x is None else grad_x.stride(), x.dtype)
     options = (slots, index is not None, shared, fixed is not None, eps, programs_that_fill(x), precision_of(x))
     sequence = _backward(*layout, *options, grad_x is not None, gradients[0] is not None)
-    scratch = _room(sequence, "scratch", x)
+    scratch = _room(sequence, "scratch", color)
     w, mean = fixed or (None, None)
     sequence(device, x, grad, color, index, w, mean, kept, scratch, grad_x, *gradients)
     return grad_x, *gradients
@@ -294,8 +295,9 @@ def _lay_out_sums(s: Sequence, number: int, d: int) -> tuple[str, str]:
     return s.lay_out("scratch", "products", number * d * d), s.lay_out("scratch", "partial_sums", number * d)
 
 
-def _room(sequence: Sequence, workspace: str, x: Tensor) -> Tensor:
-    return torch.empty(sequence.sizes[workspace], dtype=torch.float32, device=x.device)
+def _room(sequence: Sequence, workspace: str, like: Tensor) -> Tensor:
+    """A workspace where another float32 tensor is."""
+    return like.new_empty(sequence.sizes[workspace])
 
 
 def _add_product(

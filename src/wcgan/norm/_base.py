@@ -19,7 +19,7 @@ from wcgan.functional._passes import compute_dtype
 from wcgan.functional._primitives import name_to_process_group
 from wcgan.functional.affine import Shared, add_shared, affine, as_slots, compose, map_eagerly
 from wcgan.functional.normalize import Statistics
-from wcgan.functional.parts import batch_norm_parts, whiten_color_parts
+from wcgan.functional.parts import batch_norm_parts, color_diagonally, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
 
@@ -94,8 +94,10 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         return _group_name(self.process_group) if self.sync else ""
 
     def _check_input(self, x: Tensor) -> None:
-        parts = self.parts if self.training else 1
-        check_batch(x, minimum=2 * parts if self._uses_batch() and not self._sync_group() else 0, empty=True)
+        minimum = 0
+        if self._uses_batch() and not self._sync_group():
+            minimum = 2 * (self.parts if self.training else 1)
+        check_batch(x, minimum=minimum, empty=True)
         if x.dim() not in self._ranks:
             ranks = " or ".join(f"{rank}D" for rank in self._ranks)
             raise ValueError(f"{type(self).__name__} expects a {ranks} input, got {x.dim()}D: shape {tuple(x.shape)}")
@@ -198,14 +200,14 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
     ) -> Tensor:
         """`_normalize` with the running statistics."""
         whitening = None
-        given = (x, color, shift, index, *(shared or ()), self.running_mean)
-        if self.whitening != "none" and is_eager(given) and x.numel():
-            running_mean = self.running_mean
-            second = getattr(self, self._second)
-            if is_shared(color) and second.dtype == compute_dtype(x) and self._is_batch_norm(color, shift):
-                scale, bias = (None if t is None else t.to(second.dtype) for t in (color, shift))
-                out = batch_norm(x, running_mean, second, scale, bias, eps=self.eps)
-                return out.relu() if relu else out
+        # Past `nn.Module.__getattr__`, which takes ten times as long. None where a parametrization replaces the buffer.
+        running_mean = None if torch.compiler.is_compiling() else self._buffers.get("running_mean")
+        given = (x, color, shift, index, *(shared or ()), running_mean)
+        if running_mean is not None and self.whitening != "none" and is_eager(given) and x.numel():
+            if self._is_batch_norm(color, shift):
+                mapped = self._batch_norm_by_running(x, color, _poisoned(shift, poison), index, running_mean)
+                if mapped is not None:
+                    return mapped.relu() if relu else mapped
             whitening = self._running_whitening()
             if color is not None and shift is not None and is_full(color, shift):
                 mapped = map_by_kernels(x, color, shift, index, poison, shared, whitening, running_mean, relu)
@@ -219,6 +221,20 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         matrix, offset, mean = self.as_map(*_as_slots(color, shift), whitening)
         out = affine(x, matrix, offset, index, mean)
         return out.relu() if relu else out
+
+    def _batch_norm_by_running(
+        self, x: Tensor, color: Tensor | None, shift: Tensor | None, index: Tensor | None, mean: Tensor
+    ) -> Tensor | None:
+        """Standardisation and a diagonal coloring by PyTorch's batch normalisation, as in training; None: not here."""
+        variance = getattr(self, self._second)
+        if variance.dtype != compute_dtype(x) or mean.requires_grad or variance.requires_grad:
+            return None
+        if is_shared(color):
+            scale, bias = (None if t is None else t.to(variance.dtype) for t in (color, shift))
+            return batch_norm(x, mean, variance, scale, bias, eps=self.eps)
+        assert color is not None
+        assert shift is not None
+        return color_diagonally(batch_norm(x, mean, variance, eps=self.eps), color, shift, index)
 
     def _batch_norm_eagerly(self, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor | None:
         """`batch_norm_parts` of one part, and the update of the running statistics, in few calls; None: not here."""

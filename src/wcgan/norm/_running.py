@@ -194,7 +194,8 @@ class RunningStatistics(nn.Module):
             return
         with torch.inference_mode(False), torch.no_grad():  # a normal tensor, which a backward pass can save
             matrix, kept = self._factorise(), self._whitening
-            if kept is None or (kept.shape, kept.dtype, kept.device) != (matrix.shape, matrix.dtype, matrix.device):
+            kind = (matrix.shape, matrix.dtype, matrix.device)
+            if kept is None or kept.is_inference() or (kept.shape, kept.dtype, kept.device) != kind:
                 self._whitening = matrix
             else:
                 # If no change is known, the values are most likely the same: writing through `.data` leaves the version
@@ -213,9 +214,10 @@ class RunningStatistics(nn.Module):
             # Under torch.export the buffer is always a proxy, so its identity tells nothing.
             known = getattr(self, self._second) is self._source or not torch.compiler.is_dynamo_compiling()
             return self._whitening if known and self._whitening is not None else self._factorise()
-        if self._whitening is not None and getattr(self, self._second) is self._source and self._is_fresh():
+        source = self._buffers.get(self._second)  # past `nn.Module.__getattr__`, which takes ten times as long
+        if self._whitening is not None and source is self._source and self._is_fresh():
             return self._whitening
-        if getattr(self, self._second) is not self._source or self._source.is_meta or within_transform():
+        if source is None or source is not self._source or source.is_meta or within_transform():
             return self._factorise()
         self._refresh()
         assert self._whitening is not None

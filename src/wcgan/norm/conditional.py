@@ -167,20 +167,23 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             labels, index = None, labels
         # Eq. 5: (Gamma_y + Gamma) x + beta_y + beta
         matrices, class_bias = self._class_matrices(labels), self.class_bias
+        weight, bias = self.weight, self.bias
         shift = matrices.new_zeros(matrices.shape[:2]) if class_bias is None else _pick(class_bias, labels)
-        if self.weight is None or self.bias is None:
+        if weight is None or bias is None:
             return matrices, shift, index, None
-        if matrices.dim() == 3 and self.weight.dim() == 2:
-            return matrices, shift, index, (self.weight, self.bias)
-        return _sum_of_matrices(matrices, self.weight), shift + self.bias, index, None
+        if matrices.dim() == 3 and weight.dim() == 2:
+            return matrices, shift, index, (weight, bias)
+        return _sum_of_matrices(matrices, weight), shift + bias, index, None
 
     def _class_matrices(self, labels: Tensor | None) -> Tensor:
         """Gamma_y of cWC, one matrix per class, or of cWC_sa, a soft assignment to a dictionary."""
-        if self.dictionary is None:
-            assert self.class_weight is not None
-            return _pick(self.class_weight, labels)
+        dictionary = self.dictionary
+        if dictionary is None:
+            matrices = self.class_weight
+            assert matrices is not None
+            return _pick(matrices, labels)
         # cWC_sa, Eq. 6: Gamma_y = y^T A D, a sum of the dictionary's matrices D with the weights in row y of A
-        return mix(_pick(self.soft_assignment(), labels), self.dictionary)
+        return mix(_pick(self.soft_assignment(), labels), dictionary)
 
     def soft_assignment(self) -> Tensor:
         """A of cWC_sa, `(n, s)`: the weight of each dictionary matrix in the matrix of each class."""
@@ -203,14 +206,15 @@ class ConditionalWhiteningColoring(WhiteningLayer):
             if labels.is_cuda and not torch.compiler.is_compiling() and not within_transform():
                 self._labels.raise_if_any(self.classes)
                 labels, poison = self._labels.check(labels, self.classes)
-                poison = poison.to(x.device)
             elif labels.device.type == "cpu" and is_eager((labels,)):
                 labels = check_labels_on_cpu(labels, self.classes)
             else:
                 labels, poison = check_labels(labels, self.classes)
-                poison = poison.to(x.device)
-        with without_autocast(x.device):
-            matrices, shift, index, shared = self._slots_and_shared(labels.to(x.device))
+        device = x.device
+        if labels.device != device:
+            labels, poison = labels.to(device), None if poison is None else poison.to(device)
+        with without_autocast(device):
+            matrices, shift, index, shared = self._slots_and_shared(labels)
             return self._normalize(x, matrices, shift, index, poison, relu, shared)
 
     def extra_repr(self) -> str:

@@ -82,9 +82,10 @@ class LabelReport:
         captured = torch.cuda.is_current_stream_capturing()
         if captured:  # nobody reads the report of a replay
             found = torch.zeros(2, dtype=torch.int64, device=labels.device)
-        elif self._device is None or self._device.device != labels.device:
-            self._host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=True)
-            found = self._device = torch.zeros(2, dtype=torch.int64, device=labels.device)
+        elif self._device is None or self._device.get_device() != labels.get_device():
+            with torch.inference_mode(False):  # calls in and out of inference mode write to the same tensors
+                self._host = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=True)
+                found = self._device = torch.zeros(2, dtype=torch.int64, device=labels.device)
         else:
             found = self._device
         kernels = label_kernels_for(labels)
