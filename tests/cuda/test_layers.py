@@ -497,3 +497,14 @@ def test_compiled_training_equals_eager(name, channels):
     for key, value in actual.items():
         key = key.removeprefix("_orig_mod.")
         torch.testing.assert_close(value, expected[key], rtol=1e-4, atol=1e-4, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own, which differ from release to release
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@torch.no_grad()
+def test_a_compiled_folded_map_with_its_relu_in_one_product_equals_the_two(dtype):
+    layer, x, _ = layer_and_inputs("WC", "cuda")
+    layer(x)
+    folded, x = wcgan.fold(layer).to(dtype), x.to(dtype).contiguous(memory_format=torch.channels_last)
+    compiled = torch.compile(folded, fullgraph=True)
+    torch.testing.assert_close(compiled(x, relu=True), folded(x).relu())

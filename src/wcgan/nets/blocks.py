@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import ParametrizationList, register_parametrization
 
 from wcgan.functional._images import convolve_image, convolve_to_image, kernel_dtype
-from wcgan.norm.conditional import is_exporting
+from wcgan.norm.conditional import is_compiled_inference, is_exporting
 
 Layer = TypeVar("Layer", bound=nn.Module)
 MakeNorm = Callable[[int], nn.Module]
@@ -72,7 +72,7 @@ def normalize_weights(network: nn.Module) -> list[SpectralNorm]:
     for module in network.modules():
         if isinstance(module, ParametrizationList) and isinstance(norm := module[0], SpectralNorm) and norm.training:
             weight = module.original
-            groups.setdefault((tuple(weight.shape), _is_channels_last(weight)), []).append((weight, norm))
+            groups.setdefault((tuple(weight.shape), is_channels_last(weight)), []).append((weight, norm))
     for members in groups.values():
         for (_, norm), weight in zip(members, _normalize_equal(members), strict=True):
             norm.ready = weight
@@ -86,7 +86,7 @@ def _normalize_equal(members: list[tuple[Tensor, SpectralNorm]]) -> list[Tensor]
     They are stacked as they lie in memory, so that the gradients lie there in the same way.
     """
     first, eps = members[0][0], members[0][1].eps
-    axes = (0, 2, 3, 1) if _is_channels_last(first) else tuple(range(first.dim()))
+    axes = (0, 2, 3, 1) if is_channels_last(first) else tuple(range(first.dim()))
     stacked = torch.stack([weight.permute(axes) for weight, _ in members])  # (n, o, ...)
     matrix = stacked.flatten(2)  # (n, o, i)
     inner, outer = [axis - 1 for axis in axes[1:]], [axes.index(axis) - 1 for axis in range(1, first.dim())]
@@ -104,7 +104,8 @@ def _normalize_equal(members: list[tuple[Tensor, SpectralNorm]]) -> list[Tensor]
     return [weight.permute(back) for weight in (stacked / sigma.view(-1, *[1] * first.dim())).unbind()]
 
 
-def _is_channels_last(weight: Tensor) -> bool:
+def is_channels_last(weight: Tensor) -> bool:
+    """Whether a weight lies in channels-last and not in contiguous order too, as those with one channel do."""
     return weight.dim() == 4 and not weight.is_contiguous() and weight.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -178,6 +179,11 @@ def add_upsampled(fine: Tensor, coarse: Tensor) -> Tensor:
     The gradient of a broadcast is a plain sum of four values, faster than that of an upsampled copy.
     """
     height, width = coarse.shape[2:]
+    if is_compiled_inference():
+        # Expanded first: the compiler would write a sum of six dimensions in their order, and transpose it to
+        # channels-last in a second kernel. It makes no copy of what is expanded.
+        repeated = coarse[:, :, :, None, :, None].expand(-1, -1, -1, 2, -1, 2)  # (N, c, h, 2, w, 2)
+        return fine + repeated.flatten(4).flatten(2, 3)
     wide = fine.unflatten(3, (width, 2)).unflatten(2, (height, 2))  # (N, c, h, 2, w, 2)
     return (wide + coarse[:, :, :, None, :, None]).flatten(4).flatten(2, 3)
 

@@ -15,12 +15,14 @@ from wcgan.nets.blocks import (
     SelfAttention,
     ToImageConv2d,
     UpBlock,
+    is_channels_last,
     normalize_relu,
     normalize_weights,
     prepare,
 )
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
+from wcgan.norm.conditional import is_compiled_inference
 from wcgan.norm.labels import check_label_shape, check_labels
 
 
@@ -57,6 +59,8 @@ class Generator(nn.Module):
             how = "depends on the class: call it with" if config.conditional else "has no classes: call it without"
             raise ValueError(f"a generator with {config.normalization} {how} labels")
         h = self.dense(z).view(-1, config.widths[0], config.base, config.base)
+        if is_compiled_inference() and is_channels_last(self.conv.weight):
+            h = h.contiguous(memory_format=torch.channels_last)  # here once, not before each convolution
         for block in self.blocks:
             h = block(h, labels if self._labels_in_blocks else None)
         h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wcgan.functional._operators import is_eager, within_transform, without_autocast
+from wcgan.functional._operators import is_eager, transformed, within_transform, without_autocast
 from wcgan.functional.affine import Shared, add_shared
 from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels, check_labels_on_cpu
@@ -41,6 +41,12 @@ def _dynamo_is_exporting() -> bool:
 
 
 _dynamo_is_exporting._dynamo_marked_constant = True  # type: ignore[attr-defined]  # called while tracing
+
+
+def is_compiled_inference() -> bool:
+    """Whether torch.compile records this call, not torch.export, and no derivative or `torch.func` transform of it."""
+    compiled = torch.compiler.is_compiling() and not is_exporting()
+    return compiled and not torch.is_grad_enabled() and not transformed()
 
 
 class ConditionalWhiteningColoring(WhiteningLayer):
