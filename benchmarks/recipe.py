@@ -19,8 +19,11 @@ from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.train.start import start
 
-# What each row is a change of: the recipe without the two parts that helped most.
-START = ("generator.widths=[128, 128, 128]", "train.consistency=0")
+# What each row is a change of: the paper's networks and rate, with flips and a moving average.
+START = (
+    "generator.widths=[128, 128, 128]",
+    *(f"train.{setting}" for setting in ("schedule=linear", "beta2=0.9", "ema_half_life=500000")),
+)
 # Row -> the settings that it changes.
 ROWS: dict[str, tuple[str, ...]] = {
     "start": (),
@@ -35,6 +38,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     "no average": ("train.ema_half_life=0",),
     "averaged statistics": ("train.ema_statistics=averaged",),
     "slow decay": ("train.schedule_end=50000",),
+    "constant rate": ("train.schedule=constant",),
+    "longer average": ("train.ema_half_life=1000000",),
     "rate twice as high": ("train.learning_rate=4e-4",),
     "D twice as fast": ("train.learning_rate_discriminator=4e-4",),
     "2 updates of D on 128": ("train.critic_steps=2", "train.batch=128"),
