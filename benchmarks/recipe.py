@@ -22,7 +22,7 @@ from wcgan.train.start import start
 # What each row is a change of: the paper's networks and rate, with flips and a moving average.
 START = (
     "generator.widths=[128, 128, 128]",
-    *(f"train.{setting}" for setting in ("schedule=linear", "beta2=0.9", "ema_half_life=500000")),
+    *(f"train.{setting}" for setting in ("schedule=linear", "beta2=0.9", "ema_half_life=500000", "ema_ramp=0")),
 )
 # Row -> the settings that it changes.
 ROWS: dict[str, tuple[str, ...]] = {
@@ -36,6 +36,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "augmentation, color too": ("train.augment=[color, translation, cutout]",),
     "no flips": ("data.flip=false",),
     "no average": ("train.ema_half_life=0",),
+    "average that keeps up": ("train.ema_ramp=0.2",),
     "averaged statistics": ("train.ema_statistics=averaged",),
     "slow decay": ("train.schedule_end=50000",),
     "constant rate": ("train.schedule=constant",),

@@ -346,7 +346,14 @@ def test_a_half_life_in_images_halves_the_weight_of_a_state():
     assert weights[:2] == [1.0, 1.0]  # a copy, until 640 images have been seen
     assert math.prod(1 - weight for weight in weights[2:12]) == pytest.approx(0.5)  # 10 iterations of 320 images
     assert average_weight(TrainConfig(ema=0.75), 0) == 0.25
+    assert average_weight(TrainConfig(ema=0.75, ema_ramp=0.2), 9) == 0.25
     assert average_weight(TrainConfig(), 0) is None
+
+
+def test_the_half_life_of_an_average_that_keeps_up_is_a_share_of_the_images_so_far():
+    train = TrainConfig(critic_steps=5, batch=64, ema_half_life=3200, ema_ramp=0.25)
+    weights = [average_weight(train, iteration) for iteration in (0, 1, 8, 39, 40, 1000)]
+    assert weights == [1.0, *(1 - 0.5 ** (320 / half_life) for half_life in (80, 640, 3120, 3200, 3200))]
 
 
 def test_an_average_has_one_decay():

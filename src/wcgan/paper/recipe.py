@@ -15,7 +15,13 @@ WIDTH = 256  # of feature maps up to 32 x 32; halved with every doubling of the 
 MANY_CLASSES = 30  # a matrix per class would outweigh the rest of the generator: a dictionary serves more than these
 
 BOTH = TrainConfig(
-    ema_start=100_000, ema_statistics="recomputed", sample_every=1000, checkpoint_every=1000, evaluate_every=5000
+    ema_ramp=0.2,
+    ema_start=100_000,
+    ema_statistics="recomputed",
+    sample_every=1000,
+    checkpoint_every=1000,
+    evaluate_every=5000,
+    ema_half_life=500_000,
 )
 # The paper's batches and updates of D. Of what was tried on CIFAR-10 (results/recipe), the wider generator and the
 # constant rate with its longer average and slower second moment helped; consistency did not beyond 10,000 iterations,
@@ -30,7 +36,6 @@ FOLDER_TRAINING = replace(
     critic_steps=2,
     generator_batch=64,
     augment=("color", "translation", "cutout"),
-    ema_half_life=500_000,
 )
 
 

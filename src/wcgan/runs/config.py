@@ -123,6 +123,9 @@ class TrainConfig(LoopConfig):
     """Decay per iteration of an exponential moving average of the generator; 0 for none, or for `ema_half_life`."""
     ema_half_life: int = 0
     """Real images after which a state of the generator has half its weight in the average; 0 for none, or for `ema`."""
+    ema_ramp: float = 0.0
+    """Share of the real images so far that the half-life is at most, so that the average keeps up with the first
+    iterations; 0 for no limit."""
     ema_start: int = 0
     """Real images until which the average is a copy of the generator."""
     ema_statistics: Literal["averaged", "recomputed"] = "averaged"
@@ -193,7 +196,7 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
     at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "coloring_decay")
-    at_least(train, 0, "ema_half_life", "ema_start", "augment_ramp")
+    at_least(train, 0, "ema_half_life", "ema_ramp", "ema_start", "augment_ramp")
     in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
     if train.learning_rate_discriminator is not None:
         at_least(train, 0, "learning_rate_discriminator")

@@ -279,9 +279,12 @@ def average_weight(train: TrainConfig, iteration: int) -> float | None:
     """Weight of the generator in its moving average after the next iteration; None if there is no average."""
     if not train.ema and not train.ema_half_life:
         return None
-    if iteration * train.images < train.ema_start:
+    seen, half_life = iteration * train.images, float(train.ema_half_life)
+    if seen < train.ema_start or (train.ema_ramp and not seen):
         return 1.0
-    return 1 - (0.5 ** (train.images / train.ema_half_life) if train.ema_half_life else train.ema)
+    if train.ema_ramp:
+        half_life = min(half_life, train.ema_ramp * seen)
+    return 1 - (0.5 ** (train.images / half_life) if half_life else train.ema)
 
 
 def augmented_share(train: TrainConfig, iteration: int) -> float:
