@@ -31,6 +31,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "cWC_sa": ("generator.normalization=cWC_sa", "generator.options={normalize_assignment: true, class_bias: false}"),
     "generator of 256": ("generator.widths=[256, 256, 256]",),
     "consistency": ("train.consistency=10",),
+    "LeCam": ("train.lecam=0.3",),
     "augmentation": ("train.augment=[translation, cutout]",),
     "augmentation, later": ("train.augment=[translation, cutout]", "train.augment_ramp=3200000"),
     "augmentation, color too": ("train.augment=[color, translation, cutout]",),

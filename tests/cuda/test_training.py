@@ -33,6 +33,7 @@ PENALTY = {"loss": "wasserstein", "gradient_penalty": 10.0}
 RECIPE = {
     "augment": ("color", "translation", "cutout"),
     "consistency": 10.0,
+    "lecam": 0.3,
     "coloring_decay": 0.1,
     "learning_rate_discriminator": 1e-3,
     "ema_half_life": 100,

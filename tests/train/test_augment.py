@@ -162,6 +162,18 @@ def test_consistency_is_the_squared_difference_of_scores():
     assert losses["loss/consistency"].item() == pytest.approx((scores - shifted).square().mean().item(), rel=1e-5)
 
 
+def test_lecam_is_a_loss_of_the_discriminator_with_averages_of_its_own():
+    config = tiny_config("WC", "plain", lecam=0.3)
+    players, plain = tiny_players(config), tiny_players(replace(config, train=replace(config.train, lecam=0.0)))
+    assert set(players.networks) - set(plain.networks) == {"lecam"}
+    losses, without = iterate(players, config), iterate(plain, replace(config, train=replace(config.train, lecam=0.0)))
+    assert losses["loss/lecam"] > 0
+    assert "loss/lecam" not in without
+    assert players.lecam.real != 0
+    weights = [list(each.discriminator.parameters()) for each in (players, plain)]
+    assert any(not torch.equal(one, other) for one, other in zip(*weights, strict=True))
+
+
 def test_flips_mirror_about_half_of_the_real_images_and_nothing_else():
     config = tiny_config(batch=256)
     plain = tiny_batches(config).draw(0)

@@ -58,6 +58,7 @@ SETTINGS = {
 RECIPE = {
     "data.flip": "true",
     "train.augment": "[color,translation,cutout]",
+    "train.lecam": 0.3,
     "train.coloring_decay": 0.1,
     "train.learning_rate_discriminator": 0.002,
     "train.ema": 0,
@@ -189,7 +190,7 @@ def hinge(two):
 
 def test_losses_of_a_hinge_gan_follow_those_of_one_process(hinge):
     (names, one), (_, two) = map(losses_of, hinge)
-    assert names == ["loss/discriminator", "loss/generator"]
+    assert names == ["loss/discriminator", "loss/generator", "loss/lecam"]
     torch.testing.assert_close(two, one, rtol=1e-6, atol=1e-6)  # scores are rounded to float32 before their loss
 
 

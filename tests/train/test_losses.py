@@ -8,7 +8,7 @@ from torch import nn
 
 from wcgan.nets import DiscriminatorConfig, build_discriminator
 from wcgan.nets.gan import Scores
-from wcgan.train.gan import LOSSES, class_loss, generator_loss, gradient_penalty
+from wcgan.train.gan import LOSSES, LeCam, class_loss, generator_loss, gradient_penalty
 
 REAL = torch.tensor([2.0, 0.5, -1.0])
 FAKE = torch.tensor([-3.0, 0.0, 1.0])
@@ -28,6 +28,23 @@ def test_hinge_leaves_scores_beyond_the_margin_alone():
 
 def test_wasserstein_is_the_difference_of_the_means():
     assert LOSSES["wasserstein"].discriminator(REAL, FAKE).item() == pytest.approx(-2 / 3 - 0.5)
+
+
+def test_lecam_counts_scores_on_the_far_side_of_the_others_average():
+    lecam = LeCam()
+    lecam.DECAY = 1.0  # fixed averages
+    lecam.real.fill_(0.5)
+    lecam.generated.fill_(-0.5)
+    # real above -0.5: 2.5, 1 and none; generated below 0.5: 3.5, 0.5 and none
+    assert lecam(REAL, FAKE).item() == pytest.approx((2.5**2 + 1) / 3 + (3.5**2 + 0.5**2) / 3)
+
+
+def test_the_averages_of_lecam_move_by_a_hundredth_and_pass_no_gradient():
+    lecam, real, fake = LeCam(), REAL.clone().requires_grad_(), FAKE.clone().requires_grad_()
+    lecam(real, fake).backward()
+    assert (lecam.real.item(), lecam.generated.item()) == (pytest.approx(0.005), pytest.approx(-2 / 300))
+    assert torch.allclose(real.grad, 2 / 3 * (REAL + 2 / 300).clamp(min=0))
+    assert torch.allclose(fake.grad, -2 / 3 * (0.005 - FAKE).clamp(min=0))
 
 
 def test_the_generator_raises_the_mean_score():

@@ -117,6 +117,9 @@ class TrainConfig(LoopConfig):
     consistency: float = 0.0
     """Weight of consistency regularisation: the squared difference of D's scores for a real image and for the same
     image shifted and mirrored at random; 10 as published, 0 for none."""
+    lecam: float = 0.0
+    """Weight of LeCam regularisation: D's scores of real images are held near the average score of generated ones, and
+    the other way around; 0 for none."""
     coloring_decay: float = 0.0
     """Decoupled weight decay of the coloring matrices of the generator, times the learning rate."""
     ema: float = 0.0
@@ -195,7 +198,8 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 2, "generator_batch")
     at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
-    at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "coloring_decay")
+    at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "lecam")
+    at_least(train, 0, "coloring_decay")
     at_least(train, 0, "ema_half_life", "ema_ramp", "ema_start", "augment_ramp")
     in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
     if train.learning_rate_discriminator is not None:

@@ -59,6 +59,7 @@ class Players:
     generator_optimizer: Optimizer
     discriminator_optimizer: Optimizer
     average: Generator | None = None
+    lecam: "LeCam | None" = None
     loss: AdversarialLoss | None = None
     """None for the one that the config names."""
 
@@ -69,8 +70,13 @@ class Players:
 
     @property
     def networks(self) -> dict[str, nn.Module]:
-        both: dict[str, nn.Module] = {"generator": self.generator, "discriminator": self.discriminator}
-        return both if self.average is None else both | {"average": self.average}
+        every = {
+            "generator": self.generator,
+            "discriminator": self.discriminator,
+            "average": self.average,
+            "lecam": self.lecam,
+        }
+        return {name: network for name, network in every.items() if network is not None}
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:
@@ -107,7 +113,8 @@ def build_players(
     if average is not None:
         share_statistics(average, False)  # each process recomputes all of them, on the same batches
     optimizers = optimizer(generator, False), optimizer(discriminator, True)
-    return Players(generator, discriminator, *optimizers, average, custom.loss)
+    lecam = LeCam().to(device) if train.lecam else None
+    return Players(generator, discriminator, *optimizers, average, lecam, custom.loss)
 
 
 def build_networks(config: Config, custom: Custom) -> tuple[Generator, Discriminator]:
@@ -151,6 +158,33 @@ def gradient_penalty(
     (gradient,) = torch.autograd.grad(scores.sum(), points, create_graph=True)
     norm = (gradient.flatten(1).square().sum(1) + 1e-12).sqrt()  # the root has no slope at 0
     return (norm - 1).square().mean()
+
+
+class LeCam(nn.Module):
+    """Holds a discriminator's scores near what they were: a squared distance to moving averages of them.
+
+    It counts only where a score of a real image is above the average of the generated ones, or one of a generated image
+    below that of the real ones.
+
+    Reference:
+        Tseng, Jiang, Liu, Yang and Yang, "Regularizing generative adversarial networks under limited data", CVPR 2021.
+    """
+
+    DECAY = 0.99  # of the averages, in an update of the discriminator
+    real: Tensor
+    generated: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("real", torch.zeros((), dtype=torch.float32))  # as scores are
+        self.register_buffer("generated", torch.zeros((), dtype=torch.float32))
+
+    def forward(self, real: Tensor, generated: Tensor, rank: Rank = ALONE) -> Tensor:
+        """Scores of real and generated images -> the regularisation; moves the averages first."""
+        with torch.no_grad():
+            for average, scores in ((self.real, real), (self.generated, generated)):
+                average.lerp_(rank.mean(scores.mean()), 1 - self.DECAY)
+        return relu(real - self.generated).square().mean() + relu(self.real - generated).square().mean()
 
 
 def class_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -198,6 +232,9 @@ def train_iteration(
         if on_shifted:
             losses["loss/consistency"] = (on_real - on_shifted[0]).square().mean()
             loss = loss + train.consistency * losses["loss/consistency"]
+        if players.lecam is not None:
+            losses["loss/lecam"] = players.lecam(on_real, on_fake, rank)
+            loss = loss + train.lecam * losses["loss/lecam"]
         if between is not None:
             penalty = gradient_penalty(discriminator, real, fake, labels if sees_labels else None, between)
             losses["loss/gradient_penalty"] = penalty
