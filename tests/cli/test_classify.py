@@ -95,7 +95,7 @@ def test_a_dry_run_writes_nothing(command, place):
     code, out, _ = command("classify", "--dry-run", "--norm", "DBN", "--where", "all", "--depth", 14, "--seeds", 2)
     assert code == 0
     assert "ResNet-14, DBN in all layers" in out
-    assert "1438 images of 1x16x16 to learn from, 359 to test with" in out
+    assert "1,438 images of 1x16x16 to learn from, 359 to test with" in out
     assert list(place.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ from wcgan.runs.folder import Run
 def test_a_dry_run_says_what_would_run_and_writes_nothing(command, place):
     code, out, _ = command("train", "--dry-run", "--set", "train.iterations=60", "--set", "train.device=cpu")
     assert code == 0
-    assert "1438 images of 1x16x16, 10 classes" in out
+    assert "1,438 images of 1x16x16, 10 classes" in out
     assert "60 iterations" in out
     assert list(place.parent.rglob("*")) == [place]
 

@@ -129,7 +129,7 @@ def test_stl10_trains_on_its_unlabeled_images(monkeypatch):
 def test_a_dry_run_says_what_would_run_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = dry_run(configured("digits"))
-    assert said["data"] == "digits: 1438 images of 1x16x16, 10 classes"
+    assert said["data"] == "digits: 1,438 images of 1x16x16, 10 classes"
     assert said["training"].startswith("hinge, 3 iterations of 1 + 1 updates, ")
     assert "cWC" in said["generator"]
     assert "projection" in said["discriminator"]

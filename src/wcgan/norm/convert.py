@@ -46,8 +46,9 @@ def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-
         new wrapper with the same settings; all processes have to make this call.
 
     Raises:
-        ValueError: for a lazy batch normalisation that has not seen a batch, or a variant that is unknown or depends on
-            a class.
+        ValueError: for a lazy batch normalisation that has not seen a batch, a variant that is unknown or depends on
+            a class, or options that do not fit a layer, such as `groups` that do not divide its channels. The model is
+            then unchanged.
 
     Warns:
         UserWarning: that names the batch normalisations left alone, which are subclasses of those above, except timm's
@@ -74,7 +75,10 @@ def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-
         if type(module) not in _LAYERS and not active:
             left_alone.append(f"{name or 'the model'} ({type(module).__name__})")
             continue
-        layer = _convert(module, _LAYERS.get(type(module), WhiteningColoring2d), chosen, eps, options)
+        try:
+            layer = _convert(module, _LAYERS.get(type(module), WhiteningColoring2d), chosen, eps, options)
+        except ValueError as error:
+            raise ValueError(f"{name or 'the model'} cannot be converted: {error}") from error
         parts = OrderedDict[str, nn.Module](norm=layer, **dict(module.named_children()))
         found[module] = nn.Sequential(parts).train(module.training) if active else layer
         changes |= _changes(module, layer)

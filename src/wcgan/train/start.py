@@ -302,17 +302,18 @@ def dry_run(
         for network in (build_generator(config.generator), build_discriminator(config.discriminator))
     ]
     settings = config.train
-    images = settings.iterations * settings.critic_steps * settings.batch
+    passes = settings.iterations * settings.critic_steps * settings.batch / len(dataset)
+    classes = len(dataset.classes)
     held_out = "; every tenth image is kept out, to score against" if config.data.held_out else ""
     state = 4 * sum(millions) * 3  # weights and Adam's two moments, float32, in MB
     return {
-        "data": f"{dataset.name}: {len(dataset)} images of {'x'.join(map(str, dataset.images.shape[1:]))}, "
-        f"{len(dataset.classes) or 'no'} classes{held_out}",
+        "data": f"{dataset.name}: {len(dataset):,} images of {'x'.join(map(str, dataset.images.shape[1:]))}, "
+        f"{classes or 'no'} class{'' if classes == 1 else 'es'}{held_out}",
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
         **weights,
-        "training": f"{settings.loss}, {settings.iterations} iterations of {settings.critic_steps} + 1 updates, "
-        f"{images / len(dataset):.1f} passes over the data",
+        "training": f"{settings.loss}, {settings.iterations:,} iterations of {settings.critic_steps} + 1 updates, "
+        f"{passes:,.{1 if passes < 100 else 0}f} passes over the data",
         "disk": f"{state * settings.keep_checkpoints:.0f} MB of checkpoints",
         **hardware.describe(),
     }

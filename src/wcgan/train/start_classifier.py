@@ -123,10 +123,10 @@ def dry_run_classifiers(
     shape, passes = "x".join(map(str, training.images.shape[1:])), settings.iterations * settings.batch / len(training)
     state = 4 * weights * 2 * settings.keep_checkpoints * (seeds or 1) / 1e6  # and momentum, float32, in MB
     return {
-        "data": f"{training.name}: {len(training)} images of {shape} to learn from, {len(test)} to test with, "
+        "data": f"{training.name}: {len(training):,} images of {shape} to learn from, {len(test):,} to test with, "
         f"{len(training.classes)} classes",
         "classifier": f"ResNet-{network.depth}, {network.normalization} in {layers}, {weights:,} parameters",
-        "training": f"{settings.iterations} iterations of {settings.batch} images, {passes:.1f} passes over the data",
+        "training": f"{settings.iterations:,} iterations of {settings.batch} images, {passes:.1f} passes over the data",
         "learning rate": f"{settings.learning_rate:g}"
         + "".join(f", a tenth of that from iteration {drop} on" for drop in settings.drops),
         "seeds": str(settings.seed) if seeds is None else ", ".join(map(str, range(seeds))),
