@@ -180,6 +180,28 @@ def test_products_of_matrices_race_with_nothing(mirrored, d):
     assert not races(compiled)
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_what_whitening_in_groups_adds_compiles(name):
+    """Without asynchronous copies: nothing can race."""
+    scaled = name == "float16"
+    sums, warps = {"B": 128, "S": 32}, {"num_warps": 4}
+    arrays = ("products", "sums", "centre", "mean", "scatter")
+    types = dict.fromkeys(arrays, "*fp32")
+    compiled = [compile_for(HOPPER, programs.moments_kernel, types, {"CENTRED": True, "BLOCKS": True, **sums}, **warps)]
+    types = {"blocks": "*fp32", "out": "*fp32"}
+    compiled.append(compile_for(HOPPER, programs.diagonal_kernel, types, {"B": 1024}, **warps))
+    types = dict.fromkeys(("matrix", "mean", "retry", "pulls", "scales"), "*fp32") | {"rounded": TYPES[name]}
+    types |= {"share": "fp32", "factor": "fp32"}
+    absent = {"mean": None, "pulls": None} if scaled else {"scales": None}
+    flags = {"SHIFTED": not scaled, "RETRIED": True, "SCALED": scaled, "PARTS": 1, "D": 16, "K": 128}
+    compiled.append(compile_for(HOPPER, programs.fold_kernel, types, absent | flags | {"sj": 1}, **warps))
+    arrays = ("mean", "second", "retry", "running_mean", "running_second")
+    types = dict.fromkeys(arrays, "*fp32") | dict.fromkeys(("tracked", "retried", "nonfinite"), "*i64")
+    flags = {"FULL": True, "POISONED": False, "TRACKED": True, "RETRIED": True, "D": 256, "poison": None}
+    compiled.append(compile_for(HOPPER, programs.update_kernel, types | {"step": "fp32"}, flags, **warps))
+    assert not any("async" in each.asm["ttgir"] for each in compiled)
+
+
 @pytest.mark.parametrize("retry", [False, True])
 def test_products_between_blocks_are_of_float64_numbers(retry):
     absent, options = {} if retry else {"wanted": None}, {"RETRY": retry, "T": blocks.TILE}

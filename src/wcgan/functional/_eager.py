@@ -47,14 +47,12 @@ def whiten_color_eagerly(
         updates: the number of a device -> what kernels there can update, if they can; None for nothing to update.
         groups: as in `whiten_color`; with more than one, only by kernels in eager code.
     """
-    if color is None or shift is None:
+    if color is None or shift is None or (groups > 1 and torch.compiler.is_compiling()):
         return None
     d, size = x.shape[1], x.numel()
     if d == 1 or not size or not is_flat(x):
         return None
     if torch.compiler.is_compiling():
-        if groups > 1:
-            return None
         color, shift = add_shared(color, shift, shared)
         return whiten_color_compiled(x, color, shift, index, poison, eps, relu, updates)
     if not is_eager((x, color, shift, index, *(shared or ()))):
