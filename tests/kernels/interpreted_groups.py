@@ -120,6 +120,24 @@ def test_a_label_out_of_range_makes_the_output_nan_and_leaves_the_statistics_alo
     assert layer.num_nonfinite == 1
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize(("d", "groups"), [(6, 3), (40, 2), (70, 7), pytest.param(99, 3, marks=SLOW), (64, 2)])
+def test_products_with_blocks_on_the_diagonal(d, groups, mirrored):
+    size, a, b = d // groups, torch.randn(d, d), torch.randn(d, d)
+    inside = torch.block_diag(*torch.ones(groups, size, size)).bool()
+    right = torch.where(inside, b.tril() + b.tril(-1).mT if mirrored else b, 0)
+    b = b if mirrored else right  # what is not in a block is not read
+    out, pruned = torch.full((2, d, d), torch.nan)
+    s = layer_kernels.Sequence("a", "b", "out", "pruned", "scratch")
+    options = {"sizes": (d, d, d), "a_strides": (d, 1), "b_strides": (d, 1), "groups": groups}
+    layer_kernels._add_product(s, "a", "b", "out", **options, mirrored=mirrored)
+    layer_kernels._add_product(s, "a", "a", "pruned", **options, pruned=True)
+    s(-1, a, b, out, pruned, torch.empty(s.sizes["scratch"]))
+    torch.testing.assert_close(out, a @ right, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(pruned[inside], (a @ a)[inside], rtol=1e-4, atol=1e-4)
+    assert pruned.isnan().any() == (d >= 64), "tiles of the result between blocks are left out"
+
+
 def test_second_derivatives_are_those_of_plain_operators(request):
     layer, x = wcgan.WhiteningColoring2d(4, groups=2), batch(4).requires_grad_()
     results = []

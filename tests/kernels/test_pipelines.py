@@ -170,10 +170,11 @@ def test_a_map_fits_where_shared_memory_is_small(precision):
 
 @pytest.mark.parametrize("d", [256, 1024, 2048])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_products_of_matrices_race_with_nothing(mirrored, d):
+@pytest.mark.parametrize("groups", [None, "b", "out"])
+def test_products_of_matrices_race_with_nothing(groups, mirrored, d):
     types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "factor": "fp32"}
     constants = {"MIRRORED": mirrored, "POISONED": False, "poison": None, "T": TILE, "K": 32, "aj": 1, "bj": 1}
-    constants["N"], _ = product_tile(d, d)
+    constants |= {"BLOCKS": groups == "b", "PRUNED": groups == "out", "N": product_tile(d, d)[0]}
     compiled = compile_for(HOPPER, programs.product_kernel, types, constants, num_warps=4)
     assert compiled.asm["ttgir"].count("tt.dot") == 3, "a float32 product is three of tf32"
     assert compiled.asm["ttgir"].count("arith.addf") == 1, "a long sum is not one of tensor cores"

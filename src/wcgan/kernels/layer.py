@@ -143,7 +143,8 @@ def _forward(
     if groups > 1:
         grid, numbers = (triton.cdiv(d * d, 1024),), (d, d // groups)
         s.add(Launcher(programs.diagonal_kernel, grid, numbers, {"B": 1024, "num_warps": 4}), "w", w)
-    _add_product(s, color, w, "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
+    poison = "poison" if poisoned else None
+    _add_product(s, color, w, "mapping", (slots * d, d, d), (d, 1), (d, 1), poison=poison, groups=groups)
     matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, precision, "mean")
     term = ("x", matrix, mean, pulls)
     flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), False, indexed)
@@ -242,7 +243,7 @@ def _backward(
         cross = s.lay_out("scratch", "cross", slots * d * d)
         mean = None if centred else "mean"
         s.add(products_launcher(d, slots, splits, not centred), products, partial_sums, mean, cross, "sums")
-        _add_product(s, cross, w, "grad_color", (slots * d, d, d), (d, 1), (1, d))
+        _add_product(s, cross, w, "grad_color", (slots * d, d, d), (d, 1), (1, d), groups=groups)
         if shared:
             _add_total(s, "grad_color", "grad_shared", d * d, slots)
             _add_total(s, "sums", "shared_sums", d, slots)
@@ -260,9 +261,10 @@ def _backward(
     # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W. Only the
     # blocks of inner on the diagonal are those of a group's own W.
     inner, half, curvature = (s.lay_out("scratch", name, d * d) for name in ("inner", "half", "curvature"))
-    _add_product(s, "colors" if shared else "color", "grad_color", inner, (d, d, slots * d), (1, d), (d, 1))
+    left, sizes = "colors" if shared else "color", (d, d, slots * d)
+    _add_product(s, left, "grad_color", inner, sizes, (1, d), (d, 1), groups=groups, pruned=True)
     _add_product(s, w, inner, half, (d, d, d), (1, d), (d, 1), mirrored=True, groups=groups)
-    _add_product(s, half, w, curvature, (d, d, d), (d, 1), (d, 1))
+    _add_product(s, half, w, curvature, (d, d, d), (d, 1), (d, 1), groups=groups)
     factor = -(1 - eps) / (count - 1)
     scales = s.lay_out("scratch", "scales", d) if dtype == torch.float16 else None
     shrunk = ("mean", factor, "retry", scales, groups)
@@ -328,6 +330,7 @@ def _add_product(
     mirrored: bool = False,
     poison: str | None = None,
     groups: int = 1,
+    pruned: bool = False,
 ) -> None:
     """Adds the product of two float32 matrices, whatever PyTorch may round to: they are small, and W ill-conditioned.
 
@@ -342,14 +345,17 @@ def _add_product(
         factor: of the product.
         mirrored: see `b`.
         poison: a scalar to add to it.
-        groups: if `mirrored`, the right matrix has so many blocks on its diagonal, and zeros in place of the rest.
+        groups: the right matrix is made of so many blocks on its diagonal; if `mirrored`, what else it has is not read.
+        pruned: instead, the product only has to be known in so many blocks on its diagonal.
     """
     rows, columns, inner = sizes
     tile, share = product_tile(rows, columns)
+    blocks = groups > 1 and not pruned
+    share = inner if blocks else share  # which is then little more than a block
     splits = triton.cdiv(inner, share)
     grid = (triton.cdiv(rows, TILE), triton.cdiv(columns, tile), splits)
     numbers = (*sizes, share, *a_strides, *b_strides, float(factor), columns // groups)
-    flags = {"MIRRORED": mirrored, "POISONED": poison is not None}
+    flags = {"MIRRORED": mirrored, "POISONED": poison is not None, "BLOCKS": blocks, "PRUNED": groups > 1 and pruned}
     constants = flags | {"T": TILE, "N": tile, "K": 32, "num_warps": 4}
     target = out if splits == 1 else s.lay_out("scratch", f"parts of {out}", splits * rows * columns)
     s.add(Launcher(programs.product_kernel, grid, numbers, constants), a, b, target, poison)

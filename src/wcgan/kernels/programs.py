@@ -257,29 +257,41 @@ def fold_kernel(
 @triton.jit
 def product_kernel(
     a, b, out, poison, rows, columns, inner, share, ai, aj, bi, bj, factor, size,
-    MIRRORED: tl.constexpr, POISONED: tl.constexpr, T: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    MIRRORED: tl.constexpr, POISONED: tl.constexpr, BLOCKS: tl.constexpr, PRUNED: tl.constexpr,
+    T: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):
     """T x N of `factor a b`, as exact as float32.
 
-    If MIRRORED, b is the symmetric matrix with this lower triangle, and zeros beside blocks of `size` rows on the
-    diagonal. Programs of the third axis sum over a share of the inner dimension each, into matrices of their own. If
-    POISONED, a scalar is added: 0, or NaN.
+    If MIRRORED, b is the symmetric matrix with this lower triangle. Programs of the third axis sum over a share of the
+    inner dimension each, into matrices of their own. If POISONED, a scalar is added: 0, or NaN.
+
+    If BLOCKS, b is made of blocks of `size` rows on its diagonal. Products with zeros are left out, and if MIRRORED, what
+    is not in a block counts as zero. If PRUNED, tiles of the result without a part of such a block are left out.
     """
+    if PRUNED:
+        up, left = tl.program_id(0) * T, tl.program_id(1) * N
+        if (up // size > (left + N - 1) // size) | (left // size > (up + T - 1) // size):
+            return
     i, j = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * N + tl.arange(0, N)
-    left, right = a + i.to(tl.int64)[:, None] * ai, b
+    a_rows = a + i.to(tl.int64)[:, None] * ai
     acc = tl.zeros((T, N), tl.float32)
     first = tl.program_id(2) * share
     last = tl.minimum(first + share, inner)
+    if BLOCKS:
+        begin = tl.program_id(1) * N
+        first = tl.maximum(first, begin // size * size // K * K)
+        last = tl.minimum(last, ((begin + N - 1) // size + 1) * size)
     for start in range(first, last, K):
         k = start + tl.arange(0, K)
-        x = tl.load(left + k[None, :] * aj, mask=(i < rows)[:, None] & (k < last)[None, :], other=0)
+        x = tl.load(a_rows + k[None, :] * aj, mask=(i < rows)[:, None] & (k < last)[None, :], other=0)
         known = (k < last)[:, None] & (j < columns)[None, :]
         if MIRRORED:
-            known = known & ((k // size)[:, None] == (j // size)[None, :])
+            if BLOCKS:
+                known = known & ((k // size)[:, None] == (j // size)[None, :])
             low, high = tl.minimum(k[:, None], j[None, :]), tl.maximum(k[:, None], j[None, :])
-            source = right + high * bi + low * bj
+            source = b + high * bi + low * bj
         else:
-            source = right + k.to(tl.int64)[:, None] * bi + j[None, :] * bj
+            source = b + k.to(tl.int64)[:, None] * bi + j[None, :] * bj
         y = tl.load(source, mask=known, other=0)
         acc = tl.dot(x, y, acc, input_precision="tf32x3")  # adds K products on tensor cores, and their sum in float32
     target = out + (tl.program_id(2).to(tl.int64) * rows + i)[:, None] * columns + j[None, :]
