@@ -181,25 +181,27 @@ def test_products_of_matrices_race_with_nothing(groups, mirrored, d):
     assert not races(compiled)
 
 
+@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
-def test_what_whitening_in_groups_adds_compiles(name):
-    """Without asynchronous copies: nothing can race."""
-    scaled = name == "float16"
+def test_what_whitening_in_groups_adds_compiles(name, alone):
+    """Without asynchronous copies, so that nothing can race; Triton takes groups of one channel for a constant."""
+    scaled, size = name == "float16", {"size": 1} if alone else {}
     sums, warps = {"B": 128, "S": 32}, {"num_warps": 4}
     arrays = ("products", "sums", "centre", "mean", "scatter")
     types = dict.fromkeys(arrays, "*fp32")
-    compiled = [compile_for(HOPPER, programs.moments_kernel, types, {"CENTRED": True, "BLOCKS": True, **sums}, **warps)]
+    constants = {"CENTRED": True, "BLOCKS": True, **sums, **size}
+    compiled = [compile_for(HOPPER, programs.moments_kernel, types, constants, **warps)]
     types = {"blocks": "*fp32", "out": "*fp32"}
-    compiled.append(compile_for(HOPPER, programs.diagonal_kernel, types, {"B": 1024}, **warps))
+    compiled.append(compile_for(HOPPER, programs.diagonal_kernel, types, {"B": 1024, **size}, **warps))
     types = dict.fromkeys(("matrix", "mean", "retry", "pulls", "scales"), "*fp32") | {"rounded": TYPES[name]}
     types |= {"share": "fp32", "factor": "fp32"}
     absent = {"mean": None, "pulls": None} if scaled else {"scales": None}
     flags = {"SHIFTED": not scaled, "RETRIED": True, "SCALED": scaled, "PARTS": 1, "D": 16, "K": 128}
-    compiled.append(compile_for(HOPPER, programs.fold_kernel, types, absent | flags | {"sj": 1}, **warps))
+    compiled.append(compile_for(HOPPER, programs.fold_kernel, types, absent | flags | size | {"sj": 1}, **warps))
     arrays = ("mean", "second", "retry", "running_mean", "running_second")
     types = dict.fromkeys(arrays, "*fp32") | dict.fromkeys(("tracked", "retried", "nonfinite"), "*i64")
     flags = {"FULL": True, "POISONED": False, "TRACKED": True, "RETRIED": True, "D": 256, "poison": None}
-    compiled.append(compile_for(HOPPER, programs.update_kernel, types | {"step": "fp32"}, flags, **warps))
+    compiled.append(compile_for(HOPPER, programs.update_kernel, types | {"step": "fp32"}, flags | size, **warps))
     assert not any("async" in each.asm["ttgir"] for each in compiled)
 
 

@@ -218,9 +218,10 @@ def _fused(s: Any, d: int, device: int, eps: float, groups: int) -> None:
 
 
 def _in_blocks(s: Any, d: int, device: int, eps: float, groups: int) -> None:
-    """The same for a matrix that is larger than that kernel's, the only one."""
-    assert groups == 1
+    """The same for one matrix that is larger than that kernel's."""
     from wcgan.kernels import blocks, cholesky
+
+    assert groups == 1
 
     def kernel_for(size: int, matrices: int) -> Any:
         return cholesky.factorisation(size, device, 0.0, RETRY_SHRINKAGE, matrices)

@@ -265,8 +265,8 @@ def product_kernel(
     If MIRRORED, b is the symmetric matrix with this lower triangle. Programs of the third axis sum over a share of the
     inner dimension each, into matrices of their own. If POISONED, a scalar is added: 0, or NaN.
 
-    If BLOCKS, b is made of blocks of `size` rows on its diagonal. Products with zeros are left out, and if MIRRORED, what
-    is not in a block counts as zero. If PRUNED, tiles of the result without a part of such a block are left out.
+    If BLOCKS, b is made of blocks of `size` rows on its diagonal. Products with zeros are left out, and if MIRRORED,
+    what is not in a block counts as zero. If PRUNED, tiles of the result without a part of a block are left out.
     """
     if PRUNED:
         up, left = tl.program_id(0) * T, tl.program_id(1) * N
