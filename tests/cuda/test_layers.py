@@ -158,6 +158,18 @@ def test_eager_layers_in_groups_equal_the_operators(
     assert max(errors.values()) <= allowed, errors
 
 
+@pytest.mark.parametrize(
+    ("channels", "groups", "training", "by_kernels"),
+    [(32, 4, True, True), (32, 4, False, True), (2048, 16, True, True), (2048, 2, True, False)],
+)
+def test_groups_of_at_most_512_channels_take_the_way_of_few_calls(channels, groups, training, by_kernels):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
+    layer = wcgan.WhiteningColoring2d(channels, groups=groups, device="cuda").train(training)
+    x = torch.randn(16, channels, 8, 8, device="cuda", requires_grad=True)
+    assert (layer(x).grad_fn.name() == "_ByKernelsBackward") == by_kernels
+
+
 @pytest.mark.parametrize("name", ["WC", "cWC"])
 def test_a_retried_group_has_the_same_gradient_by_the_operators(name, monkeypatch, no_synchronisation):
     layer, x, labels = layer_and_inputs(name, "cuda", samples=64, groups=4, eps=0.0)
