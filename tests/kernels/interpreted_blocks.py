@@ -193,7 +193,7 @@ def test_a_wide_layer_and_its_gradients(columns, flat, small_blocks, monkeypatch
     if flat:
         x[:, 3] = 0.0
 
-    def factorise(s, d, device, eps):
+    def factorise(s, d, device, eps, groups):
         blocks.add_factorisation(s, d, eps, RETRY_SHRINKAGE, library.for_blocks)
 
     out, kept = layer.forward(x, color, shift, None, None, None, None, eps, False, factorise)

@@ -57,15 +57,17 @@ def colorings(kind: str, n: int, d: int) -> tuple[Tensor, Tensor, Tensor | None]
     return torch.randn(*shape, d, d), torch.randn(*shape, d), index
 
 
-def oracle(x, color, shift, index, fixed):
+def oracle(x, color, shift, index, fixed, groups=1):
     """The layer in float64 by plain autodiff."""
     d = x.shape[1]
     rows = x.movedim(1, -1).reshape(-1, d)
     if fixed is None:
         mean, sigma = rows.mean(0), (1 - EPS) * rows.mT.cov() + EPS * torch.eye(d, dtype=x.dtype)
-        w = torch.linalg.inv(torch.linalg.cholesky(sigma))
+        parts = (slice(i, i + d // groups) for i in range(0, d, d // groups))
+        blocks = [sigma[part, part] for part in parts]
+        w = torch.block_diag(*(torch.linalg.inv(torch.linalg.cholesky(block)) for block in blocks))
     else:
-        w, mean = (t.double() for t in fixed)
+        w, mean = torch.block_diag(*fixed[0].double()) if groups > 1 else fixed[0].double(), fixed[1].double()
     slots = torch.zeros(x.shape[0], dtype=torch.int64) if color.dim() == 2 else index
     slots = torch.arange(x.shape[0]) if slots is None else slots
     color, shift = (t.reshape(-1, *t.shape[-k:])[slots] for t, k in ((color, 2), (shift, 1)))
@@ -82,26 +84,37 @@ def layer_cases():
                 "float16": case == ("class", "of the batch"),
                 "float16 for bfloat16": case == ("shared", "of the batch"),
             }[name]
-            yield pytest.param(kind, statistics, layout, name, marks=() if quick else SLOW)
+            yield pytest.param(kind, statistics, layout, name, 1, marks=() if quick else SLOW)
+            # Groups smaller than a tile, of a row each, or across its edge.
+            quick = layout == "channels last" and (kind, statistics, name) in (
+                ("shared", "of the batch", "float16 for bfloat16"),
+                ("class", "of the batch", "float32"),
+            )
+            groups = {"shared": 3, "class": 2, "sample": 8}[kind]
+            yield pytest.param(kind, statistics, layout, name, groups, marks=() if quick else SLOW)
+    yield pytest.param("class", "of the batch", "channels last", "float16", 20, marks=SLOW)
 
 
-@pytest.mark.parametrize(("kind", "statistics", "layout", "name"), list(layer_cases()))
-def test_a_layer_and_its_gradients(kind, statistics, layout, name):
+@pytest.mark.parametrize(("kind", "statistics", "layout", "name", "groups"), list(layer_cases()))
+def test_a_layer_and_its_gradients(kind, statistics, layout, name, groups):
     n, d = (6, 17) if kind == "shared" else (4, 9)
+    if groups > 1:
+        d = {"shared": 18, "class": 40, "sample": 8}[kind]
     x = in_layout(make_batch((n, d, 9), name, layout, mean=1.0), layout).unflatten(2, (3, 3))
     color, shift, index = colorings(kind, n, d)
-    fixed = None if statistics == "of the batch" else (torch.randn(d, d), torch.randn(d))
+    shape = (d, d) if groups == 1 else (groups, d // groups, d // groups)
+    fixed = None if statistics == "of the batch" else (torch.randn(shape), torch.randn(d))
     shared = None if kind == "shared" else (torch.randn(d, d), torch.randn(d))
     relu = kind == "class"
     arguments = (index, torch.zeros(()) if relu else None, shared, fixed, EPS, relu, _by_kernels._by_operators)
-    out, kept = layer_kernels.forward(x, color, shift, *arguments)
+    out, kept = layer_kernels.forward(x, color, shift, *arguments, groups=groups)
     grad = torch.randn_like(out)
     masked = torch.where(out > 0, grad, 0) if relu else grad
     given = (x, masked, color, shift, index, shared is not None, fixed, kept, EPS)
-    found = layer_kernels.backward(*given, (True, True))
+    found = layer_kernels.backward(*given, (True, True), groups)
     leaves = [t.double().requires_grad_() for t in (x, color, shift, *(shared or ()))]
     colored = leaves[1:3] if shared is None else (leaves[1] + leaves[3], leaves[2] + leaves[4])
-    expected = oracle(leaves[0], *colored, index, fixed)
+    expected = oracle(leaves[0], *colored, index, fixed, groups)
     gradients = torch.autograd.grad(expected, leaves, masked.double())
     expected = expected.relu() if relu else expected
     named = ("output", "x", "color", "shift", "shared color", "shared shift")[: 4 if shared is None else 6]
@@ -110,10 +123,10 @@ def test_a_layer_and_its_gradients(kind, statistics, layout, name):
         error = (value.double() - wanted).norm() / wanted.norm()
         assert error <= PRECISIONS[name], f"{what}: off by {error:.2g}"
         assert value.shape == wanted.shape
-    alone, nothing = layer_kernels.forward(x, color, shift, *arguments, keep=False)
+    alone, nothing = layer_kernels.forward(x, color, shift, *arguments, keep=False, groups=groups)
     assert nothing is None
     assert torch.equal(alone, out)
-    only = layer_kernels.backward(*given, (False, True))
+    only = layer_kernels.backward(*given, (False, True), groups)
     assert only[0] is None
     assert torch.equal(only[1], found[1])
 
@@ -228,7 +241,8 @@ def training_step(variant, groups, node):
     x = make_batch((8, 6, 9)).unflatten(2, (3, 3)).requires_grad_()
     labels = (torch.arange(8) % 3,) if classes else ()
     out = layer(x, *labels)
-    assert variant not in ("WC", "cWC", "cWC_sa") or out.grad_fn.name() == node
+    if variant in ("WC", "cWC", "cWC_sa") and (not groups or node == "_ByKernelsBackward"):
+        assert out.grad_fn.name() == node
     gradients = torch.autograd.grad(out, [x, *layer.parameters()], torch.randn(out.shape))
     with torch.no_grad(), wcgan.norm.sub_batches(layer, 2):
         halves = layer(x, *labels)
@@ -238,8 +252,9 @@ def training_step(variant, groups, node):
 
 
 # cWC_sa does all that cWC does, and more; the standardising ones leave the whitening out.
-SLOWER = [pytest.param(variant, None, marks=SLOW) for variant in ("cWC", "std-C")]
+SLOWER = [pytest.param(*case, marks=SLOW) for case in (("cWC", None), ("std-C", None), ("WC", 2), ("cWC", 3))]
 QUICK = [*((variant, None) for variant in ("WC", "WC-diag", "c-std-C", "cWC_sa")), ("DBN", 2), ("IterNorm", 3)]
+QUICK += [("cWC_sa", 3)]
 
 
 @pytest.mark.parametrize(("variant", "groups"), [*QUICK, *SLOWER])

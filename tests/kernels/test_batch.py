@@ -18,10 +18,10 @@ NEWER = {"tf32": "hopper tf32", "ieee": "hopper float32"}  # PyTorch's setting -
     [
         ("interpreted.py interpreted_images.py", "not slow"),  # in one process: its start takes seconds
         ("interpreted_layer.py", "not slow"),
-        ("interpreted_blocks.py", "not slow"),
+        ("interpreted_blocks.py interpreted_groups.py", "not slow"),
         pytest.param("interpreted.py interpreted_images.py", "slow", marks=pytest.mark.slow),
         pytest.param("interpreted_layer.py", "slow", marks=pytest.mark.slow),
-        pytest.param("interpreted_blocks.py", "slow", marks=pytest.mark.slow),
+        pytest.param("interpreted_blocks.py interpreted_groups.py", "slow", marks=pytest.mark.slow),
     ],
 )
 def test_interpreted_kernels_compute_what_plain_operators_do(files, which):

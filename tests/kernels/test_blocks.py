@@ -80,7 +80,7 @@ def test_a_wide_layer_has_few_launches(d, forward, backward):
     pytest.importorskip("triton", reason="Triton is not installed")
     from wcgan.kernels import blocks, layer
 
-    def factorise(s, d, device, eps):
+    def factorise(s, d, device, eps, groups):
         blocks.add_factorisation(s, d, eps, RETRY_SHRINKAGE, Nothing)
 
     x = torch.empty(64, d, 7, 7, dtype=torch.bfloat16, device="meta").to(memory_format=torch.channels_last)

@@ -170,14 +170,39 @@ def test_a_map_fits_where_shared_memory_is_small(precision):
 
 @pytest.mark.parametrize("d", [256, 1024, 2048])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_products_of_matrices_race_with_nothing(mirrored, d):
+@pytest.mark.parametrize("groups", [None, "b", "out"])
+def test_products_of_matrices_race_with_nothing(groups, mirrored, d):
     types = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "factor": "fp32"}
     constants = {"MIRRORED": mirrored, "POISONED": False, "poison": None, "T": TILE, "K": 32, "aj": 1, "bj": 1}
-    constants["N"], _ = product_tile(d, d)
+    constants |= {"BLOCKS": groups == "b", "PRUNED": groups == "out", "N": product_tile(d, d)[0]}
     compiled = compile_for(HOPPER, programs.product_kernel, types, constants, num_warps=4)
     assert compiled.asm["ttgir"].count("tt.dot") == 3, "a float32 product is three of tf32"
     assert compiled.asm["ttgir"].count("arith.addf") == 1, "a long sum is not one of tensor cores"
     assert not races(compiled)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_what_whitening_in_groups_adds_compiles(name, alone):
+    """Without asynchronous copies, so that nothing can race; Triton takes groups of one channel for a constant."""
+    scaled, size = name == "float16", {"size": 1} if alone else {}
+    sums, warps = {"B": 128, "S": 32}, {"num_warps": 4}
+    arrays = ("products", "sums", "centre", "mean", "scatter")
+    types = dict.fromkeys(arrays, "*fp32")
+    constants = {"CENTRED": True, "BLOCKS": True, **sums, **size}
+    compiled = [compile_for(HOPPER, programs.moments_kernel, types, constants, **warps)]
+    types = {"blocks": "*fp32", "out": "*fp32"}
+    compiled.append(compile_for(HOPPER, programs.diagonal_kernel, types, {"B": 1024, **size}, **warps))
+    types = dict.fromkeys(("matrix", "mean", "retry", "pulls", "scales"), "*fp32") | {"rounded": TYPES[name]}
+    types |= {"share": "fp32", "factor": "fp32"}
+    absent = {"mean": None, "pulls": None} if scaled else {"scales": None}
+    flags = {"SHIFTED": not scaled, "RETRIED": True, "SCALED": scaled, "PARTS": 1, "D": 16, "K": 128}
+    compiled.append(compile_for(HOPPER, programs.fold_kernel, types, absent | flags | size | {"sj": 1}, **warps))
+    arrays = ("mean", "second", "retry", "running_mean", "running_second")
+    types = dict.fromkeys(arrays, "*fp32") | dict.fromkeys(("tracked", "retried", "nonfinite"), "*i64")
+    flags = {"FULL": True, "POISONED": False, "TRACKED": True, "RETRIED": True, "D": 256, "poison": None}
+    compiled.append(compile_for(HOPPER, programs.update_kernel, types | {"step": "fp32"}, flags | size, **warps))
+    assert not any("async" in each.asm["ttgir"] for each in compiled)
 
 
 @pytest.mark.parametrize("retry", [False, True])

@@ -84,6 +84,27 @@ def test_another_device_and_tensors_that_are_not_aligned_are_launched_with_array
     assert len(kernel.arrays) == 4
 
 
+@pytest.mark.parametrize(
+    ("d", "groups", "forward", "backward"),
+    [(256, 1, 7, 9), (256, 4, 8, 9), (256, 16, 8, 9), (512, 1, 8, 13), (512, 16, 8, 10), (2048, 16, 8, 9)],
+)
+def test_a_layer_has_at_most_one_launch_more_in_groups(d, groups, forward, backward):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from wcgan.kernels import layer
+
+    def factorise(s, d, device, eps, groups):
+        s.add(Recorder(), "covariance", "w", "retry", None)
+
+    x = torch.empty(64, d, 7, 7, dtype=torch.bfloat16, device="meta").to(memory_format=torch.channels_last)
+    options = (1e-3, False, 132, "half", factorise, (True, 0.1), True, groups)
+    there = layer._forward.__wrapped__(x.shape, x.stride(), x.stride(), x.dtype, 0, 1, *[False] * 4, *options)
+    options = (1, *[False] * 3, 1e-3, 132, "half", True, True, groups)
+    back = layer._backward.__wrapped__(x.shape, *(x.stride(),) * 3, x.dtype, *options)
+    assert (len(there._steps), len(back._steps)) == (forward, backward)
+    kernels = [getattr(step, "kernel", None) for step, _ in there._steps]
+    assert kernels.count(layer.programs.diagonal_kernel) == int(groups > 1)
+
+
 class SmallGpu:
     """A kernel as Triton launches it, on a GPU whose shared memory has room for so many stages."""
 

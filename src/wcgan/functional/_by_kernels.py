@@ -59,9 +59,10 @@ def whiten_color_by_kernels(
     eps: float,
     relu: bool,
     updates: Callable[[int], Update | None] | None,
+    groups: int = 1,
 ) -> Result | None:
     """`_eager.whiten_color_eagerly` of a batch for which `kernels_for` has kernels, or None."""
-    factorise = _factorisation_for(x)
+    factorise = _factorisation_for(x, groups)
     if factorise is None or not _are_few(x, color):
         return None
     kept: list[Tensor] = []
@@ -69,7 +70,7 @@ def whiten_color_by_kernels(
     if given is None:
         return None
     update = None if updates is None else updates(x.get_device())
-    out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept, update)
+    out = _ByKernels.apply(x, *given, index, poison, None, eps, relu, factorise, kept, update, groups)
     return Result(out, kept=kept[0], updated=update is not None)
 
 
@@ -84,11 +85,11 @@ def map_by_kernels(
     mean: Tensor,
     relu: bool,
 ) -> Tensor | None:
-    """`color_k w (x - mean) + shift_k` with constants w `(1, d, d)` and mean `(d,)`, or None: ask `affine`.
+    """`color_k w (x - mean) + shift_k` with constants w `(g, p, p)` and mean `(d,)`, or None: ask `affine`.
 
     The others are as in `_eager.whiten_color_eagerly`, the batch is not empty, and `is_eager` is True of all of them.
     """
-    if kernels_for(x) is None or w.shape[0] != 1 or not _are_few(x, color):
+    if kernels_for(x) is None or not _are_few(x, color):
         return None
     if w.requires_grad or mean.requires_grad or not (w.dtype == mean.dtype == torch.float32):
         return None
@@ -96,12 +97,13 @@ def map_by_kernels(
     if given is None:
         return None
     color, shift, shared_color, shared_shift, w, mean = given
-    fixed = (w, mean)
+    fixed, groups = (w, mean), w.shape[0]
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, *given)):
-        out: Tensor = _ByKernels.apply(x, *given[:4], index, poison, fixed, 0.0, relu, _fused, [], None)
+        out: Tensor = _ByKernels.apply(x, *given[:4], index, poison, fixed, 0.0, relu, _fused, [], None, groups)
         return out
     shared = None if shared is None else (shared_color, shared_shift)
-    return layer_kernels().forward(x, color, shift, index, poison, shared, fixed, 0.0, relu, _fused, None, False)[0]
+    options = (0.0, relu, _fused, None, False, groups)
+    return layer_kernels().forward(x, color, shift, index, poison, shared, fixed, *options)[0]
 
 
 def _are_few(x: Tensor, color: Tensor) -> bool:
@@ -150,10 +152,12 @@ class _ByKernels(torch.autograd.Function):
         factorise: Callable[..., Any],
         statistics: list[Tensor],
         update: Update | None,
+        groups: int,
     ) -> Any:
         shared = None if shared_color is None else (shared_color, shared_shift)
-        out, kept = layer_kernels().forward(x, color, shift, index, poison, shared, fixed, eps, relu, factorise, update)
-        ctx.eps = eps
+        options = (eps, relu, factorise, update, True, groups)
+        out, kept = layer_kernels().forward(x, color, shift, index, poison, shared, fixed, *options)
+        ctx.eps, ctx.groups = eps, groups
         result = out if relu else None
         ctx.save_for_backward(x, color, shift, shared_color, shared_shift, index, result, kept, *(fixed or ()))
         statistics.append(kept)
@@ -171,7 +175,7 @@ class _ByKernels(torch.autograd.Function):
                     shared = None if shared_color is None else (shared_color, shared_shift)
                     slots = as_slots(*add_shared(color, shift, shared))
                     if not fixed:
-                        return whiten_color(x, *slots, index, eps=ctx.eps)[0]
+                        return whiten_color(x, *slots, index, groups=ctx.groups, eps=ctx.eps)[0]
                     w, mean = fixed
                     return affine(x, compose(slots[0], w), slots[1], index, mean)
 
@@ -181,38 +185,43 @@ class _ByKernels(torch.autograd.Function):
                     grad = torch.where(out > 0, grad, 0)
                 wanted = (ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:5]))
                 given = (x, grad, color, shift, index, shared_color is not None, tuple(fixed) or None)
-                gradients = layer_kernels().backward(*given, kept, ctx.eps, wanted)
-            return (*gradients, *[None] * 8)
+                gradients = layer_kernels().backward(*given, kept, ctx.eps, wanted, ctx.groups)
+            return (*gradients, *[None] * 9)
 
 
-def _factorisation_for(x: Tensor) -> Callable[..., None] | None:
+def _factorisation_for(x: Tensor, groups: int = 1) -> Callable[..., None] | None:
     """What adds the factorisation of this batch's covariance to a sequence; None if its GPU has no kernel for it."""
-    return _by_operators if x.device.type == "cpu" else _factorisation_on(x.get_device(), x.shape[1])
+    return _by_operators if x.device.type == "cpu" else _factorisation_on(x.get_device(), x.shape[1], groups)
 
 
 @functools.cache
-def _factorisation_on(device: int, d: int) -> Callable[..., None] | None:
+def _factorisation_on(device: int, d: int, groups: int) -> Callable[..., None] | None:
     """The same for d channels on a GPU, found once: a layer asks at each call."""
     from wcgan.kernels import blocks, cholesky
 
     probe = torch.empty(1, 1, device=torch.device("cuda", device))
-    fused = d <= cholesky.LARGEST
-    sizes = [d] if fused else blocks.block_sizes(d)
+    fused = d // groups <= cholesky.LARGEST
+    if groups > 1 and not fused:
+        return None
+    sizes = [d // groups] if fused else blocks.block_sizes(d)
     if not all(cholesky.supports(probe.expand(size, size), RETRY_SHRINKAGE) for size in sizes):
         return None
     return _fused if fused else _in_blocks
 
 
-def _fused(s: Any, d: int, device: int, eps: float) -> None:
+def _fused(s: Any, d: int, device: int, eps: float, groups: int) -> None:
     """Adds the factorisation as one kernel to a sequence."""
     from wcgan.kernels import cholesky
 
-    s.add(cholesky.factorisation(d, device, eps, RETRY_SHRINKAGE), "covariance", "w", "retry", None)
+    kernel = cholesky.factorisation(d // groups, device, eps, RETRY_SHRINKAGE, groups)
+    s.add(kernel, "covariance", "w", "retry", None)
 
 
-def _in_blocks(s: Any, d: int, device: int, eps: float) -> None:
-    """The same for matrices that are larger than that kernel's."""
+def _in_blocks(s: Any, d: int, device: int, eps: float, groups: int) -> None:
+    """The same for one matrix that is larger than that kernel's."""
     from wcgan.kernels import blocks, cholesky
+
+    assert groups == 1
 
     def kernel_for(size: int, matrices: int) -> Any:
         return cholesky.factorisation(size, device, 0.0, RETRY_SHRINKAGE, matrices)
@@ -220,13 +229,13 @@ def _in_blocks(s: Any, d: int, device: int, eps: float) -> None:
     blocks.add_factorisation(s, d, eps, RETRY_SHRINKAGE, kernel_for)
 
 
-def _by_operators(s: Any, d: int, device: int, eps: float) -> None:
+def _by_operators(s: Any, d: int, device: int, eps: float, groups: int) -> None:
     """The same by a library, where Triton interprets the other kernels."""
 
     def factorise(*tensors: Tensor) -> None:
         covariance, w, retry = tensors
         with without_autocast(covariance.device):
-            whitening = FACTORISATIONS["cholesky"].factorise(covariance.view(1, d, d), eps, 0)
+            whitening = FACTORISATIONS["cholesky"].factorise(covariance.view(groups, d // groups, -1), eps, 0)
         w.copy_(whitening.matrix.flatten())
         retry.copy_(whitening.retry)
 

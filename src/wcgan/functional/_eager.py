@@ -31,8 +31,9 @@ def whiten_color_eagerly(
     eps: float,
     relu: bool,
     updates: Callable[[int], Update | None] | None,
+    groups: int = 1,
 ) -> Result | None:
-    """`whiten_color` with full matrices and without groups; None where this is not the way to compute it.
+    """`whiten_color` with full colorings; None where this is not the way to compute it.
 
     Args:
         x: as in `whiten_color`.
@@ -44,8 +45,9 @@ def whiten_color_eagerly(
         eps: as in `whiten_color`.
         relu: as in `whiten_color`.
         updates: the number of a device -> what kernels there can update, if they can; None for nothing to update.
+        groups: as in `whiten_color`; with more than one, only by kernels in eager code.
     """
-    if color is None or shift is None:
+    if color is None or shift is None or (groups > 1 and torch.compiler.is_compiling()):
         return None
     d, size = x.shape[1], x.numel()
     if d == 1 or not size or not is_flat(x):
@@ -56,8 +58,8 @@ def whiten_color_eagerly(
     if not is_eager((x, color, shift, index, *(shared or ()))):
         return None
     if kernels_for(x) is not None:
-        return whiten_color_by_kernels(x, color, shift, index, poison, shared, eps, relu, updates)
-    if x.device.type != "cpu" or size > LARGEST_ON_CPU:
+        return whiten_color_by_kernels(x, color, shift, index, poison, shared, eps, relu, updates, groups)
+    if groups > 1 or x.device.type != "cpu" or size > LARGEST_ON_CPU:
         return None
     dtype = compute_dtype(x)
     color, shift = add_shared(color, shift, shared)

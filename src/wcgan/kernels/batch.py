@@ -98,9 +98,13 @@ def centre_launcher(parts: int, count: int, length: int, d: int, strides: tuple[
 
 
 @remember
-def moments_launcher(d: int, parts: int, count: int, splits: int, centred: bool, divisor: int) -> Launcher:
+def moments_launcher(
+    d: int, parts: int, count: int, splits: int, centred: bool, divisor: int, groups: int = 1
+) -> Launcher:
+    """For scatters `(parts, d, d)`, or their blocks on the diagonal `(parts, g, d / g, d / g)`."""
     grid = (d, triton.cdiv(d, SUMS["B"]), parts)
-    return Launcher(programs.moments_kernel, grid, (count, d, splits, parts, divisor), {"CENTRED": centred, **SUMS})
+    numbers = (count, d, splits, parts, divisor, d // groups)
+    return Launcher(programs.moments_kernel, grid, numbers, {"CENTRED": centred, "BLOCKS": groups > 1, **SUMS})
 
 
 @on_its_device
@@ -297,15 +301,17 @@ def fold_launcher(
     retried: bool = False,
     scaled: bool = False,
     parts: int = 1,
+    groups: int = 1,
 ) -> Launcher:
     """For `factor` times the maps, in so many parts each.
 
-    If `shifted`, also for their products with `share` times the mean of each `per_part` maps.
+    If `shifted`, also for their products with `share` times the mean of each `per_part` maps. If `retried`, so many
+    blocks on the diagonal have a shrinkage each.
     """
     k = min(128, triton.next_power_of_2(d))
     constants = {"SHIFTED": shifted, "RETRIED": retried, "SCALED": scaled, "PARTS": parts}
     constants |= {"D": 16, "K": k, "num_warps": 4}
-    numbers = (d, *strides, per_part, float(share), float(factor))
+    numbers = (d, *strides, per_part, float(share), float(factor), d // groups)
     return Launcher(programs.fold_kernel, (triton.cdiv(d, 16), slots), numbers, constants)
 
 
@@ -343,10 +349,13 @@ def count_changes(running: tuple[Tensor, ...] | None, counters: tuple[Tensor, ..
 
 
 @remember
-def update_launcher(d: int, step: float, full: bool, poisoned: bool, tracked: bool, retried: bool) -> Launcher:
+def update_launcher(
+    d: int, step: float, full: bool, poisoned: bool, tracked: bool, retried: bool, groups: int = 1
+) -> Launcher:
+    """For a covariance in so many blocks if `full`, else for variances."""
     flags = {"FULL": full, "POISONED": poisoned, "TRACKED": tracked, "RETRIED": retried}
     constants = flags | {"D": triton.next_power_of_2(d), "num_warps": 4}
-    return Launcher(programs.update_kernel, (d if full else 1,), (d, step), constants)
+    return Launcher(programs.update_kernel, (d if full else 1,), (d, d // groups, step), constants)
 
 
 @on_its_device

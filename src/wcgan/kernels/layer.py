@@ -34,8 +34,11 @@ from wcgan.kernels.batch import (
 TILE = 32  # rows and columns of a product that one program computes
 INNER = 256  # as much as it sums up: a long sum is a long chain of loads
 WIDE, WIDE_INNER = 512, 2048  # products with more rows and columns fill a GPU without shares of the sums
-Factorise = Callable[[Sequence, int, int, float], None]
-"""Adds the factorisation, for d, a device and a shrinkage, of "covariance" into "w" and "retry" to a sequence."""
+Factorise = Callable[[Sequence, int, int, float, int], None]
+"""Adds the factorisation, for d, a device, a shrinkage and groups, of "covariance" into "w" and "retry" to a sequence.
+
+All three have one matrix or number for each group.
+"""
 Update = tuple[tuple[Tensor, Tensor, Tensor] | None, tuple[Tensor, Tensor], float]
 """The running statistics, the counters and the momentum, as `batch.update` takes them."""
 
@@ -54,6 +57,7 @@ def forward(
     factorise: Factorise,
     update: Update | None = None,
     keep: bool = True,
+    groups: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
     """`C_k W (x - mean) + b_k`, and an optional ReLU -> the output, and what the backward pass keeps.
 
@@ -64,12 +68,13 @@ def forward(
         index: `(N,)`, the slot k of each sample; None if K is 1 or N.
         poison: a scalar that is added to the matrices: 0, or NaN if the output has to be.
         shared: a matrix and a shift that are added to all of them, or None.
-        fixed: W and the mean; None for those of the batch, which are kept.
+        fixed: W `(g, d / g, d / g)` and the mean; None for those of the batch, which are kept.
         eps: the shrinkage of a covariance.
         relu: whether to apply a ReLU.
         factorise: for the batch's covariance.
         update: what to update with the batch's mean and covariance, as `batch.update` does; None for nothing.
         keep: whether there will be a backward pass; if not, nothing is kept.
+        groups: g, the number of diagonal blocks that W is made of.
     """
     out, device = torch.empty_like(x), x.get_device()
     layout = (x.shape, x.stride(), out.stride(), x.dtype, device)
@@ -80,7 +85,7 @@ def forward(
         running, counters, step = update
         changes, changed = (running is not None, float(step)), (*(running or (None,) * 3), *counters)
     workers = programs_that_fill(x) if fixed is None else 0  # of the sums over a batch
-    options = (eps, relu, workers, precision_of(x), factorise, changes, keep)
+    options = (eps, relu, workers, precision_of(x), factorise, changes, keep, groups)
     sequence = _forward(*layout, slots, *given, *options)
     kept, scratch = _room(sequence, "kept", color) if keep else None, _room(sequence, "scratch", color)
     others = (*(shared or (None, None)), *(fixed or (None, None)))
@@ -109,13 +114,14 @@ def _forward(
     factorise: Factorise,
     changes: tuple[bool, float] | None,
     keep: bool,
+    groups: int = 1,
 ) -> Sequence:
     n, d, length = _sizes(shape)
     x, out = _strides(shape, strides), _strides(shape, out_strides)
     given = ("x", "out", "color", "shift", "index", "poison", "shared_color", "shared_shift", "w", "mean")
     running, counters = ("running_mean", "running_second", "tracked"), ("retried", "nonfinite")
     s = Sequence(*given, "kept", "scratch", *(() if changes is None else (*running, *counters)))
-    _lay_out_kept(s, d, slots, fixed, shared, "kept" if keep else "scratch")
+    w = _lay_out_kept(s, d, slots, fixed, shared, groups, "kept" if keep else "scratch")
     color, shift = "color", "shift"
     if shared:
         color, shift = "colors", s.lay_out("scratch", "shifts", slots * d)
@@ -131,10 +137,14 @@ def _forward(
         launch, splits = cross_launcher(d, length, x, x, kind, count, 1, workers, precision)
         products, sums = _lay_out_sums(s, splits, d)
         s.add(launch, "x", "x", centre, products, sums, None, None)
-        moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1)
+        moments = moments_launcher(d, 1, count, splits, centre is not None, count - 1, groups)
         s.add(moments, products, sums, centre, "mean", "covariance")
-        factorise(s, d, device, eps)
-    _add_product(s, color, "w", "mapping", (slots * d, d, d), (d, 1), (d, 1), poison="poison" if poisoned else None)
+        factorise(s, d, device, eps, groups)
+    if groups > 1:
+        grid, numbers = (triton.cdiv(d * d, 1024),), (d, d // groups)
+        s.add(Launcher(programs.diagonal_kernel, grid, numbers, {"B": 1024, "num_warps": 4}), "w", w)
+    poison = "poison" if poisoned else None
+    _add_product(s, color, w, "mapping", (slots * d, d, d), (d, 1), (d, 1), poison=poison, groups=groups)
     matrix, mean, pulls = _fold(s, "mapping", slots, d, (d * d, d, 1), dtype, precision, "mean")
     term = ("x", matrix, mean, pulls)
     flags = (True, relu, *(2 * (mean is not None,)), *(2 * (pulls is not None,)), False, indexed)
@@ -142,7 +152,7 @@ def _forward(
     s.add(last, "out", shift, *term, *term, None, "index" if indexed else None)
     if changes is not None:
         tracked, step = changes
-        launch = update_launcher(d, step, True, poisoned, tracked, True)
+        launch = update_launcher(d, step, True, poisoned, tracked, True, groups)
         arrays = ("poison" if poisoned else None, *(running if tracked else (None, None, None)), *counters)
         s.add(launch, "mean", "covariance", "retry", *arrays)
     return s
@@ -160,6 +170,7 @@ def backward(
     kept: Tensor,
     eps: float,
     wanted: tuple[bool, bool],
+    groups: int = 1,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the batch, the matrices and shifts, and those that all slots share.
 
@@ -174,6 +185,7 @@ def backward(
         kept: what `forward` kept.
         eps: as given to `forward`.
         wanted: whether the batch's gradient is, and whether those of the coloring are.
+        groups: as given to `forward`.
     """
     device, slots = x.get_device(), color.shape[0] if color.dim() == 3 else 1
     grad_x = torch.empty_like(x) if wanted[0] else None
@@ -184,7 +196,7 @@ def backward(
         gradients = (torch.empty_like(color), torch.empty_like(shift), *of_shared)
     layout = (x.shape, x.stride(), grad.stride(), x.stride() if grad_x is None else grad_x.stride(), x.dtype)
     options = (slots, index is not None, shared, fixed is not None, eps, programs_that_fill(x), precision_of(x))
-    sequence = _backward(*layout, *options, grad_x is not None, gradients[0] is not None)
+    sequence = _backward(*layout, *options, grad_x is not None, gradients[0] is not None, groups)
     scratch = _room(sequence, "scratch", color)
     w, mean = fixed or (None, None)
     sequence(device, x, grad, color, index, w, mean, kept, scratch, grad_x, *gradients)
@@ -207,13 +219,14 @@ def _backward(
     precision: str,
     of_batch: bool,
     of_coloring: bool,
+    groups: int = 1,
 ) -> Sequence:
     n, d, length = _sizes(shape)
     count = n * length
     x, z, out = (_strides(shape, each) for each in (strides, grad_strides, out_strides))
     results = ("grad_x", "grad_color", "sums", "grad_shared", "shared_sums")
     s = Sequence("x", "z", "color", "index", "w", "mean", "kept", "scratch", *results)
-    _lay_out_kept(s, d, slots, fixed, shared)
+    w = _lay_out_kept(s, d, slots, fixed, shared, groups)
     if of_coloring:
         order = bounds = None
         if slots > 1:
@@ -230,7 +243,7 @@ def _backward(
         cross = s.lay_out("scratch", "cross", slots * d * d)
         mean = None if centred else "mean"
         s.add(products_launcher(d, slots, splits, not centred), products, partial_sums, mean, cross, "sums")
-        _add_product(s, cross, "w", "grad_color", (slots * d, d, d), (d, 1), (1, d))
+        _add_product(s, cross, w, "grad_color", (slots * d, d, d), (d, 1), (1, d), groups=groups)
         if shared:
             _add_total(s, "grad_color", "grad_shared", d * d, slots)
             _add_total(s, "sums", "shared_sums", d, slots)
@@ -245,14 +258,17 @@ def _backward(
         last = map_launcher((n, d, length), out, z, z, maps, 1, 1, flags, precision)
         s.add(last, "grad_x", None, *term, *term, None, indices)
         return s
-    # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W
+    # Appendix B, with inner = Wbar W^T = C^T Cbar: the gradient of the covariance is W^T (inner, mirrored) W. Only the
+    # blocks of inner on the diagonal are those of a group's own W.
     inner, half, curvature = (s.lay_out("scratch", name, d * d) for name in ("inner", "half", "curvature"))
-    _add_product(s, "colors" if shared else "color", "grad_color", inner, (d, d, slots * d), (1, d), (d, 1))
-    _add_product(s, "w", inner, half, (d, d, d), (1, d), (d, 1), mirrored=True)
-    _add_product(s, half, "w", curvature, (d, d, d), (d, 1), (d, 1))
+    left, sizes = "colors" if shared else "color", (d, d, slots * d)
+    _add_product(s, left, "grad_color", inner, sizes, (1, d), (d, 1), groups=groups, pruned=True)
+    _add_product(s, w, inner, half, (d, d, d), (1, d), (d, 1), mirrored=True, groups=groups)
+    _add_product(s, half, w, curvature, (d, d, d), (d, 1), (d, 1), groups=groups)
     factor = -(1 - eps) / (count - 1)
     scales = s.lay_out("scratch", "scales", d) if dtype == torch.float16 else None
-    second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, precision, "mean", factor, "retry", scales)
+    shrunk = ("mean", factor, "retry", scales, groups)
+    second, mean, pulls = _fold(s, curvature, 1, d, (d * d, d, 1), dtype, precision, *shrunk)
     offset = own = None
     if slots == 1:  # less the mean of the first term
         form, parts = form_of_maps(dtype, precision)
@@ -270,25 +286,27 @@ def _backward(
     return s
 
 
-def statistics(kept: Tensor, d: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Views: the mean `(d,)`, the covariance `(d, d)` and the retry `(1,)` that `forward` kept."""
+def statistics(kept: Tensor, d: int, groups: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Views: the mean `(d,)`, covariances `(g, d / g, d / g)` or `(d, d)`, and retries `(g,)` that `forward` kept."""
     s = Sequence("kept")
-    _lay_out_kept(s, d, 1, fixed=False, shared=False)
+    _lay_out_kept(s, d, 1, fixed=False, shared=False, groups=groups)
     mean, covariance, retry = (s.array(name, kept) for name in ("mean", "covariance", "retry"))
-    return mean, covariance.view(d, d), retry
+    return mean, covariance.view(d, d) if groups == 1 else covariance.view(groups, d // groups, -1), retry
 
 
 # Parts of sequences
 
 
-def _lay_out_kept(s: Sequence, d: int, slots: int, fixed: bool, shared: bool, where: str = "kept") -> None:
-    """Statistics come first: where they lie does not depend on the number of slots."""
+def _lay_out_kept(s: Sequence, d: int, slots: int, fixed: bool, shared: bool, groups: int, where: str = "kept") -> str:
+    """Returns the array of W as one matrix. Statistics come first: where they lie does not depend on the slots."""
     if not fixed:
-        for name, numel in (("mean", d), ("retry", 1), ("covariance", d * d), ("w", d * d)):
+        size = d // groups
+        for name, numel in (("mean", d), ("retry", groups), ("covariance", d * size), ("w", d * size)):
             s.lay_out(where, name, numel)
     s.lay_out(where, "mapping", slots * d * d)
     if shared:
         s.lay_out(where, "colors", slots * d * d)
+    return "w" if groups == 1 else s.lay_out(where, "whole w", d * d)
 
 
 def _lay_out_sums(s: Sequence, number: int, d: int) -> tuple[str, str]:
@@ -311,6 +329,8 @@ def _add_product(
     factor: float = 1.0,
     mirrored: bool = False,
     poison: str | None = None,
+    groups: int = 1,
+    pruned: bool = False,
 ) -> None:
     """Adds the product of two float32 matrices, whatever PyTorch may round to: they are small, and W ill-conditioned.
 
@@ -325,13 +345,17 @@ def _add_product(
         factor: of the product.
         mirrored: see `b`.
         poison: a scalar to add to it.
+        groups: the right matrix is made of so many blocks on its diagonal; if `mirrored`, what else it has is not read.
+        pruned: instead, the product only has to be known in so many blocks on its diagonal.
     """
     rows, columns, inner = sizes
     tile, share = product_tile(rows, columns)
+    blocks = groups > 1 and not pruned
+    share = inner if blocks else share  # which is then little more than a block
     splits = triton.cdiv(inner, share)
     grid = (triton.cdiv(rows, TILE), triton.cdiv(columns, tile), splits)
-    numbers = (*sizes, share, *a_strides, *b_strides, float(factor))
-    flags = {"MIRRORED": mirrored, "POISONED": poison is not None}
+    numbers = (*sizes, share, *a_strides, *b_strides, float(factor), columns // groups)
+    flags = {"MIRRORED": mirrored, "POISONED": poison is not None, "BLOCKS": blocks, "PRUNED": groups > 1 and pruned}
     constants = flags | {"T": TILE, "N": tile, "K": 32, "num_warps": 4}
     target = out if splits == 1 else s.lay_out("scratch", f"parts of {out}", splits * rows * columns)
     s.add(Launcher(programs.product_kernel, grid, numbers, constants), a, b, target, poison)
@@ -363,6 +387,7 @@ def _fold(
     factor: float = 1.0,
     retry: str | None = None,
     scales: str | None = None,
+    groups: int = 1,
 ) -> tuple[str, str | None, str | None]:
     """The map in the form for the batch's type; the mean if it is subtracted before the map; M mean if it is after."""
     after = mean is not None and dtype == torch.bfloat16
@@ -371,7 +396,8 @@ def _fold(
         return matrix, mean, None
     rounded = s.lay_out("scratch", f"{matrix} rounded", parts * slots * d * d, form)
     pulls = s.lay_out("scratch", f"{matrix} pulls", slots * d) if after else None
-    launch = fold_launcher(slots, d, strides, slots, 1.0, factor, after, retry is not None, scales is not None, parts)
+    flags = (after, retry is not None, scales is not None)
+    launch = fold_launcher(slots, d, strides, slots, 1.0, factor, *flags, parts, groups)
     s.add(launch, matrix, mean if after else None, retry, rounded, pulls, scales)
     return rounded, None if after else mean, pulls
 

@@ -134,12 +134,13 @@ def _sum_splits(parts, size, place, step, splits, at, inside, B: tl.constexpr, S
 
 @triton.jit
 def moments_kernel(
-    products, sums, centre, mean, scatter, count, d, splits, parts, divisor,
-    CENTRED: tl.constexpr, B: tl.constexpr, S: tl.constexpr,
+    products, sums, centre, mean, scatter, count, d, splits, parts, divisor, size,
+    CENTRED: tl.constexpr, BLOCKS: tl.constexpr, B: tl.constexpr, S: tl.constexpr,
 ):
     """Partial sums -> a row of the scatter about the mean, up to the diagonal, and the column that mirrors it.
 
-    The scatter is divided by `divisor`: 1, or the number of rows less 1 for a covariance.
+    The scatter is divided by `divisor`: 1, or the number of rows less 1 for a covariance. If BLOCKS, only the blocks on
+    its diagonal are stored, matrices of `size` rows that follow each other; else `size` is d.
     """
     row, part = tl.program_id(0), tl.program_id(2)
     columns = tl.program_id(1) * B + tl.arange(0, B)
@@ -153,9 +154,12 @@ def moments_kernel(
                 _sum_splits(sums, d, part, parts, splits, row + tl.arange(0, 1), row + tl.arange(0, 1) < d, 1, S)
             )
         total = (total - sum_columns * (sum_row / count)) / divisor
-        base = scatter + part.to(tl.int64) * d * d
-        tl.store(base + row * d + columns, total, mask=inside)
-        tl.store(base + columns * d + row, total, mask=inside)
+        base = scatter + part.to(tl.int64) * d * size
+        kept, i, j = inside, row, columns
+        if BLOCKS:
+            kept, i, j = inside & (columns // size == row // size), row % size, columns % size
+        tl.store(base + row * size + j, total, mask=kept)
+        tl.store(base + columns * size + i, total, mask=kept)
         shift = sum_columns / count
         if CENTRED:
             shift += tl.load(centre + part * d + columns, mask=inside, other=0)
@@ -181,36 +185,39 @@ def products_kernel(
 
 @triton.jit
 def _map_tile(source, rows, columns, d, si, sj, kept, level, RETRIED: tl.constexpr):
-    """A tile of `kept` times a map, and if RETRIED, plus `level` times the identity."""
+    """A tile of a map, each row times its `kept`; if RETRIED, plus its `level` on the diagonal."""
     inside = (rows < d)[:, None] & (columns < d)[None, :]
-    m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0) * kept
+    m = tl.load(source + rows[:, None] * si + columns[None, :] * sj, mask=inside, other=0) * kept[:, None]
     if RETRIED:
-        m += tl.where(rows[:, None] == columns[None, :], level, 0.0)
+        m += tl.where(rows[:, None] == columns[None, :], level[:, None], 0.0)
     return m
 
 
 @triton.jit
 def fold_kernel(
-    matrix, mean, retry, rounded, pulls, scales, d, sk, si, sj, slots_per_part, share, factor,
+    matrix, mean, retry, rounded, pulls, scales, d, sk, si, sj, slots_per_part, share, factor, size,
     SHIFTED: tl.constexpr, RETRIED: tl.constexpr, SCALED: tl.constexpr, PARTS: tl.constexpr,
     D: tl.constexpr, K: tl.constexpr,
 ):
     """`factor` times the maps, in the batch's type or in parts, and their products with `share` times the mean.
 
-    If RETRIED, the maps are first shrunk by `retry` towards (trace / d) I. If SCALED, each row is divided by the power
-    of two below its largest element, which goes to `scales`: small rows would be rounded to little or nothing.
+    If RETRIED, the maps are made of blocks of `size` rows on the diagonal, and each is first shrunk by its `retry`
+    towards (trace / size) I. If SCALED, each row is divided by the power of two below its largest element, which goes
+    to `scales`: small rows would be rounded to little or nothing.
     """
     slot = tl.program_id(1)
     rows = tl.program_id(0) * D + tl.arange(0, D)
     source, target = matrix + slot.to(tl.int64) * sk, rounded + slot.to(tl.int64) * d * d
-    kept, level = factor, 0.0
+    kept, level = tl.zeros((D,), tl.float32) + factor, tl.zeros((D,), tl.float32)
     if RETRIED:
-        trace = tl.zeros((K,), tl.float32)
+        own = rows // size
+        trace = tl.zeros((D, K), tl.float32)
         for start in range(0, d, K):
             at = start + tl.arange(0, K)
-            trace += tl.load(source + at * (si + sj), mask=at < d, other=0)
-        shrinkage = tl.load(retry)
-        level = factor * shrinkage * (tl.sum(trace) / d)
+            diagonal = tl.load(source + at * (si + sj), mask=at < d, other=0)
+            trace += tl.where(own[:, None] == (at // size)[None, :], diagonal[None, :], 0.0)
+        shrinkage = tl.load(retry + own, mask=rows < d, other=0)
+        level = factor * shrinkage * (tl.sum(trace, 1) / size)
         kept = factor * (1.0 - shrinkage)
     scale = tl.full((D,), 1.0, tl.float32)
     if SCALED:
@@ -249,28 +256,43 @@ def fold_kernel(
 
 @triton.jit
 def product_kernel(
-    a, b, out, poison, rows, columns, inner, share, ai, aj, bi, bj, factor,
-    MIRRORED: tl.constexpr, POISONED: tl.constexpr, T: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a, b, out, poison, rows, columns, inner, share, ai, aj, bi, bj, factor, size,
+    MIRRORED: tl.constexpr, POISONED: tl.constexpr, BLOCKS: tl.constexpr, PRUNED: tl.constexpr,
+    T: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):
-    """T x N of `factor a b`, as exact as float32; if MIRRORED, b is the symmetric matrix with this lower triangle.
+    """T x N of `factor a b`, as exact as float32.
 
-    Programs of the third axis sum over a share of the inner dimension each, into matrices of their own. If POISONED, a
-    scalar is added: 0, or NaN.
+    If MIRRORED, b is the symmetric matrix with this lower triangle. Programs of the third axis sum over a share of the
+    inner dimension each, into matrices of their own. If POISONED, a scalar is added: 0, or NaN.
+
+    If BLOCKS, b is made of blocks of `size` rows on its diagonal. Products with zeros are left out, and if MIRRORED,
+    what is not in a block counts as zero. If PRUNED, tiles of the result without a part of a block are left out.
     """
+    if PRUNED:
+        up, left = tl.program_id(0) * T, tl.program_id(1) * N
+        if (up // size > (left + N - 1) // size) | (left // size > (up + T - 1) // size):
+            return
     i, j = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * N + tl.arange(0, N)
-    left, right = a + i.to(tl.int64)[:, None] * ai, b
+    a_rows = a + i.to(tl.int64)[:, None] * ai
     acc = tl.zeros((T, N), tl.float32)
     first = tl.program_id(2) * share
     last = tl.minimum(first + share, inner)
+    if BLOCKS:
+        begin = tl.program_id(1) * N
+        first = tl.maximum(first, begin // size * size // K * K)
+        last = tl.minimum(last, ((begin + N - 1) // size + 1) * size)
     for start in range(first, last, K):
         k = start + tl.arange(0, K)
-        x = tl.load(left + k[None, :] * aj, mask=(i < rows)[:, None] & (k < last)[None, :], other=0)
+        x = tl.load(a_rows + k[None, :] * aj, mask=(i < rows)[:, None] & (k < last)[None, :], other=0)
+        known = (k < last)[:, None] & (j < columns)[None, :]
         if MIRRORED:
+            if BLOCKS:
+                known = known & ((k // size)[:, None] == (j // size)[None, :])
             low, high = tl.minimum(k[:, None], j[None, :]), tl.maximum(k[:, None], j[None, :])
-            source = right + high * bi + low * bj
+            source = b + high * bi + low * bj
         else:
-            source = right + k.to(tl.int64)[:, None] * bi + j[None, :] * bj
-        y = tl.load(source, mask=(k < last)[:, None] & (j < columns)[None, :], other=0)
+            source = b + k.to(tl.int64)[:, None] * bi + j[None, :] * bj
+        y = tl.load(source, mask=known, other=0)
         acc = tl.dot(x, y, acc, input_precision="tf32x3")  # adds K products on tensor cores, and their sum in float32
     target = out + (tl.program_id(2).to(tl.int64) * rows + i)[:, None] * columns + j[None, :]
     acc *= factor
@@ -289,6 +311,16 @@ def shared_kernel(color, shift, shared_color, shared_shift, colors, shifts, size
     inside = at < slots * d
     value = tl.load(shift + at, mask=inside, other=0) + tl.load(shared_shift + at % d, mask=inside, other=0)
     tl.store(shifts + at, value, mask=inside)
+
+
+@triton.jit
+def diagonal_kernel(blocks, out, d, size, B: tl.constexpr):
+    """The matrix `(d, d)` with these blocks `(d / size, size, size)` on its diagonal."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    i, j = at // d, at % d
+    inside = at < d * d
+    value = tl.load(blocks + i * size + j % size, mask=inside & (i // size == j // size), other=0.0)
+    tl.store(out + at, value, mask=inside)
 
 
 @triton.jit
@@ -319,30 +351,35 @@ def group_kernel(order, bounds, index, n, slots, INDEXED: tl.constexpr, B: tl.co
 
 @triton.jit
 def update_kernel(
-    mean, second, retry, poison, running_mean, running_second, tracked, retried, nonfinite, d, step,
+    mean, second, retry, poison, running_mean, running_second, tracked, retried, nonfinite, d, size, step,
     FULL: tl.constexpr, POISONED: tl.constexpr, TRACKED: tl.constexpr, RETRIED: tl.constexpr, D: tl.constexpr,
 ):
-    """Eq. 8: a row of the running covariance, or all variances; the first program also updates mean and counters."""
+    """Eq. 8: a row of the running covariance, or all variances; the first program also updates mean and counters.
+
+    Covariances have `size` rows each and follow each other, and each has a retry.
+    """
     row = tl.program_id(0)
     columns = tl.arange(0, D)
     inside = columns < d
     # Variances show everything: where a mean or a covariance is not finite, neither is the variance.
-    variances = tl.load(second + columns * (d + 1 if FULL else 1), mask=inside, other=0.0)
+    variances = tl.load(second + (columns * size + columns % size if FULL else columns), mask=inside, other=0.0)
     bad = tl.sum(tl.where(tl.abs(variances) < float("inf"), 0, 1))
     if POISONED:
         bad += tl.where(tl.abs(tl.load(poison)) < float("inf"), 0, 1)
     good = bad == 0
     kept = tl.where(good, columns, d) < d  # the columns to update
     if TRACKED:
-        place = row * d + columns
-        _lerp(running_second + place, tl.load(second + place, mask=inside, other=0.0), step, kept)
+        place = row * size + columns
+        within = columns < (size if FULL else d)
+        _lerp(running_second + place, tl.load(second + place, mask=within, other=0.0), step, kept & within)
     if row == 0:
         if TRACKED:
             _lerp(running_mean + columns, tl.load(mean + columns, mask=inside, other=0.0), step, kept)
             tl.store(tracked, tl.load(tracked) + tl.where(good, 1, 0))
         tl.store(nonfinite, tl.load(nonfinite) + tl.where(good, 0, 1))
         if RETRIED:
-            tl.store(retried, tl.load(retried) + tl.where(good, tl.where(tl.load(retry) > 0, 1, 0), 0))
+            more = tl.sum(tl.where(tl.load(retry + columns, mask=columns < d // size, other=0.0) > 0, 1, 0))
+            tl.store(retried, tl.load(retried) + tl.where(good & (more > 0), 1, 0))
 
 
 @triton.jit

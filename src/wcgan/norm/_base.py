@@ -137,15 +137,10 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
         eager = None
-        if (
-            parts == 1
-            and self.whitening == "cholesky"
-            and self.groups == 1
-            and is_full(color, shift)
-            and not process_group
-        ):
+        if parts == 1 and self.whitening == "cholesky" and is_full(color, shift) and not process_group:
             updates = self._updates_by_kernels if self.training else None
-            eager = whiten_color_eagerly(x, color, shift, index, poison, shared, self.eps, relu, updates)
+            options = (self.eps, relu, updates, self.groups)
+            eager = whiten_color_eagerly(x, color, shift, index, poison, shared, *options)
         if eager is None:
             if color is not None and shift is not None:
                 color, shift = add_shared(color, shift, shared)
@@ -155,14 +150,14 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
             if updated or not self.training:
                 return out
             if kept is not None:
-                mean, covariance, retry = layer_kernels().statistics(kept, self.num_features)
+                mean, covariance, retry = layer_kernels().statistics(kept, self.num_features, self.groups)
             assert mean is not None
             assert covariance is not None
             if retry is None and poison is None:
                 self._update_on_cpu(mean, covariance)
                 return out
             retry = mean.new_zeros(1) if retry is None else retry
-            statistics = [Statistics(mean, covariance.unsqueeze(0), retry)]
+            statistics = [Statistics(mean, covariance.view(-1, *covariance.shape[-2:]), retry)]
         elif self._is_batch_norm(color, shift) and not process_group:
             if parts == 1 and is_shared(color) and is_eager((x, color, shift)):
                 found = self._batch_norm_eagerly(x, color, shift)
@@ -210,7 +205,9 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
                     return mapped.relu() if relu else mapped
             whitening = self._running_whitening()
             if color is not None and shift is not None and is_full(color, shift):
-                mapped = map_by_kernels(x, color, shift, index, poison, shared, whitening, running_mean, relu)
+                mapped = None
+                if self.whitening == "cholesky" or self._covariance_groups == 1:
+                    mapped = map_by_kernels(x, color, shift, index, poison, shared, whitening, running_mean, relu)
                 if mapped is None and color.dim() == 2:
                     mapped = map_eagerly(x, color, shift, whitening, running_mean, relu)
                 if mapped is not None:
