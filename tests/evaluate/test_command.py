@@ -4,12 +4,14 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from tests.data.cases import random_images, save
 from tests.evaluate.cases import pictures, write_pictures
 from tests.train.test_start import TINY
 
-from wcgan.evaluate.command import EvaluationConfig, evaluate, path_to_checkpoint
+from wcgan.evaluate.command import EvaluationConfig, doubts, evaluate, path_to_checkpoint
 from wcgan.evaluate.image_sets import load_image_set, name_to_parts
+from wcgan.evaluate.small_classifier import Classifier, ClassifierFacts, ClassifierNetwork
 from wcgan.paper.presets import configure
 from wcgan.runs.pretrained import shipped
 from wcgan.train.start import start
@@ -52,6 +54,15 @@ def test_two_folders_are_scored_with_no_dataset(folders, weights_file):
     assert found.run.folder == folders[0]
     assert found.notes == ("KID is left out: it draws subsets of 1,000 images; see --kid-subset-size",)
     assert found.scores["FID"] > 0
+
+
+@pytest.mark.parametrize(("accuracy", "classes", "doubted"), [(0.5, 2, True), (0.65, 2, False), (0.3, 10, True)])
+def test_a_classifier_at_chance_is_doubted(accuracy, classes, doubted):
+    facts = ClassifierFacts("p train", 9, (3, 8, 8), tuple("abcdefghij"[:classes]), "p held out", accuracy, "", None)
+    notes = doubts(Classifier(ClassifierNetwork(3, 8, classes, 4), facts, torch.device("cpu")))
+    chance = f"{1 / classes:.0%}"
+    wanted = f"the classifier is right for {accuracy:.0%} of p held out, and chance for {chance}: its scores say little"
+    assert [note.startswith(wanted) for note in notes] == [True] * doubted
 
 
 def test_file_names_and_their_order_change_nothing(tmp_path):

@@ -26,6 +26,7 @@ from wcgan.evaluate.inception import VARIABLE, load_inception
 from wcgan.evaluate.metrics import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Features, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
+from wcgan.evaluate.small_classifier import Classifier
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint, section
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
@@ -240,8 +241,8 @@ def _classifier(
 def _plan(
     config: EvaluationConfig, networks: Sequence[Features], protocol: Protocol, reference: int, generated: int | None
 ) -> tuple[tuple[str, ...], Plan, tuple[str, ...]]:
-    """The metrics asked for, or all that are possible; their plan; and notes on those left out."""
-    metrics, notes = list(config.metrics or METRICS), []
+    """The metrics asked for, or all that are possible; their plan; and notes on those left out or of little worth."""
+    metrics, notes = list(config.metrics or METRICS), [note for network in networks for note in doubts(network)]
     if config.metrics is None and all(network.classes is None for network in networks):
         metrics.remove("is")
         notes.append("IS is left out: the Inception weights lack their last layer")
@@ -253,6 +254,19 @@ def _plan(
         metrics.remove("pr")
         notes.append(f"precision and recall are left out: they need more than {NEIGHBOURS} images of each set")
     return tuple(metrics), plan, tuple(notes)
+
+
+def doubts(network: Features) -> list[str]:
+    """A note if a network's scores mean little: a classifier that knows its classes hardly better than by chance."""
+    if not isinstance(network, Classifier):
+        return []
+    facts, chance = network.facts, 1 / network.classes
+    if facts.accuracy >= chance + (1 - chance) / 4:
+        return []
+    return [
+        f"the classifier is right for {facts.accuracy:.0%} of {facts.tested_on}, and chance for {chance:.0%}: "
+        "its scores say little about these images"
+    ]
 
 
 def _options(
