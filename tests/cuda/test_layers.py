@@ -49,6 +49,20 @@ def step(layer, x, labels):
     return named | {name: b for name, b in layer.named_buffers() if "running" in name}
 
 
+ADDED = 12  # launches beside a layer's own: gradients are added to those that are there
+
+
+def count_launches(layer, x):
+    """Of a step after two others."""
+    for _ in range(2):
+        layer(x).backward(x.detach())
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        layer(x).backward(x.detach())
+        torch.cuda.synchronize()
+    return sum(e.count for e in profile.key_averages() if e.key.startswith(("cudaLaunch", "cuLaunch")))
+
+
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("name", wcgan.VARIANTS)
 def test_training_batch_equals_the_cpu_in_float64(name, memory_format):
@@ -201,15 +215,7 @@ def test_a_layer_in_groups_has_few_launches(groups):
     x = torch.randn(64, 256, 8, 8, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
     x.requires_grad_()
     assert layer(x).grad_fn.name() == "_ByKernelsBackward"
-    for _ in range(2):
-        layer(x).backward(x.detach())
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        layer(x).backward(x.detach())
-        torch.cuda.synchronize()
-    # Its own 17, and gradients that are added to those that are there.
-    found = {e.key: e.count for e in profile.key_averages() if e.key.startswith(("cudaLaunch", "cuLaunch"))}
-    assert 0 < sum(found.values()) <= 29, found
+    assert 0 < count_launches(layer, x) <= 17 + ADDED
 
 
 def wide_layer_and_batch(channels, dtype=torch.float32):
@@ -248,19 +254,11 @@ def test_a_wide_layer_in_bfloat16_is_as_exact_as_its_type(channels):
 
 
 @pytest.mark.filterwarnings("ignore:.*Profiler clears events")
-@pytest.mark.parametrize(("channels", "launches"), [(1024, 40), (2048, 52)])
+@pytest.mark.parametrize(("channels", "launches"), [(1024, 28), (2048, 40)])
 def test_a_wide_layer_has_few_launches(channels, launches):
     layer, x = wide_layer_and_batch(channels, torch.bfloat16)
     x.requires_grad_()
-    for _ in range(2):
-        layer(x).backward(x.detach())
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        layer(x).backward(x.detach())
-        torch.cuda.synchronize()
-    # Twelve more than the layer's own: gradients are added to those that are there.
-    found = {e.key: e.count for e in profile.key_averages() if e.key.startswith(("cudaLaunch", "cuLaunch"))}
-    assert 0 < sum(found.values()) <= launches, found
+    assert 0 < count_launches(layer, x) <= launches + ADDED
 
 
 @pytest.mark.parametrize("channels", [600, 2048])

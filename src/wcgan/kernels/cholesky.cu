@@ -9,7 +9,8 @@
 // the tiles L_jk^T and R_kj from other blocks and one barrier. Four warps invert; the others subtract the step before.
 // Code is kept short: each part of it is run once a step, and would wait for its own instructions if it were unrolled.
 //
-// If `wanted` points to a 0, nothing is done. Defined before: C, LEVELS (shrinkages of four attempts), BUFFERS (2, or 1 where memory is short: one more barrier).
+// If `wanted` points to a 0, nothing is done.
+// Defined before: C, LEVELS (shrinkages of four attempts), BUFFERS (2, or 1 where memory is short: one more barrier).
 #define T 32
 #define S 40  // stride of tiles that stand alone: 8 more than a multiple of 32, so that fragments meet no bank twice
 #define J 36  // stride of the columns in invert_tile
