@@ -203,7 +203,7 @@ def factorise_in_sequence(covariance, eps):
     """One covariance by the kernels of a sequence, launched by Triton and then directly."""
     d, device = covariance.shape[-1], covariance.get_device()
     s = Sequence("covariance", "w", "retry", "scratch")
-    _by_kernels._in_blocks(s, d, device, eps)
+    _by_kernels._in_blocks(s, d, device, eps, 1)
     results = []
     for _ in range(2):
         matrix, retry = torch.full_like(covariance, torch.nan), torch.full((1,), torch.nan, device=DEVICE)

@@ -190,7 +190,7 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(trained, tmp_path):
     cases = {
         tmp_path / "onnx": "there is no config.json; generator.onnx is for other software",
         tmp_path / "a.safetensors": "is no checkpoint of a run: those are in RUN/checkpoints",
-        tmp_path / "missing": "is not there; name the folder of a run, or a shipped generator: cifar10-cWC",
+        tmp_path / "missing": "is not there; name the folder of a run, or a shipped generator: cifar10-best",
         tmp_path: "is not the folder of a run: it has no config.yaml",
     }
     for source, said in cases.items():

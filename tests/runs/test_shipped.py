@@ -72,7 +72,7 @@ def test_the_readme_shows_what_sample_draws():
 
 @pytest.mark.parametrize("name", shipped_generators())
 def test_each_is_small_and_says_where_it_comes_from(name):
-    assert max(path.stat().st_size for path in shipped(name).rglob("*") if path.is_file()) < 12_000_000
+    assert max(path.stat().st_size for path in shipped(name).rglob("*") if path.is_file()) < 20_000_000
     origin = json.loads((shipped(name) / "origin.json").read_text())
     assert origin["command"].startswith("wcgan train ")
     assert all(re.fullmatch(r"[0-9a-f]{10}\+?", commit) for commit in origin["commit"].split("; "))
@@ -101,7 +101,7 @@ def test_each_is_listed_with_what_a_user_wants_to_know(command):
     assert tuple(listed) == shipped_generators()
     cifar10 = listed[DEFAULT]
     assert (cifar10.dataset, cifar10.image, cifar10.normalization) == ("cifar10", (3, 32, 32), "cWC")
-    assert (cifar10.classes[3], round(cifar10.fid, 1), cifar10.licence) == ("cat", 14.8, "MIT")
+    assert (cifar10.classes[3], round(cifar10.fid, 1), cifar10.licence) == ("cat", 9.7, "MIT")
     assert cifar10.bytes == sum(path.stat().st_size for path in shipped().rglob("*.safetensors"))
     assert listed[DIGITS].fid is None
     code, out, _ = command("models")

@@ -178,7 +178,7 @@ class Config:
 
     def without_paths(self) -> "Config":
         """A copy to publish: paths say more about a machine than about the images."""
-        data = DataConfig(name=Path(self.data.name).name, resolution=self.data.resolution)
+        data = replace(self.data, name=Path(self.data.name).name, folder=None, strict=False)
         return replace(self, data=data, origin=None if self.origin is None else Path(self.origin).name)
 
     @property

@@ -16,7 +16,7 @@ from wcgan.nets import Generator, GeneratorConfig, build_generator
 from wcgan.runs.checkpoint import MOST_FACTS, fill_network
 from wcgan.runs.folder import Run
 
-DEFAULT = "cifar10-cWC"
+DEFAULT = "cifar10-best"
 ORIGIN = "origin.json"
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _FOLDER = Path(wcgan.__file__).parent / "generators"

@@ -13,7 +13,7 @@ from tests.web.demo.cases import write_run
 
 from wcgan.core.images import grid
 from wcgan.export import export_run
-from wcgan.runs.pretrained import shipped, shipped_generators
+from wcgan.runs.pretrained import DEFAULT, shipped, shipped_generators
 from wcgan.runs.sampler import load_generator
 from wcgan.web.demo import load_runs
 from wcgan.web.demo.app import requirements
@@ -83,7 +83,7 @@ def test_runs_are_known_by_their_folder_or_where_two_are_called_alike_by_their_p
 
 def test_a_playground_without_runs_has_all_shipped_generators_and_cifar10_comes_first(tmp_path):
     assert list(load_runs(device="cpu")) == list(shipped_generators())
-    assert shipped_generators()[0] == "cifar10-cWC"
+    assert shipped_generators()[0] == DEFAULT == "cifar10-best"
     assert list(load_runs([write_run(tmp_path / "run"), Path(DIGITS)], device="cpu")) == ["run", DIGITS]
 
 
