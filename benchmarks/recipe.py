@@ -22,7 +22,10 @@ from wcgan.train.start import start
 # What each row is a change of: the paper's networks and rate, with flips and a moving average.
 START = (
     "generator.widths=[128, 128, 128]",
-    *(f"train.{setting}" for setting in ("schedule=linear", "beta2=0.9", "ema_half_life=500000", "ema_ramp=0")),
+    *(
+        f"train.{setting}"
+        for setting in ("schedule=linear", "beta2=0.9", "lecam=0", "ema_half_life=500000", "ema_ramp=0")
+    ),
 )
 # Row -> the settings that it changes.
 ROWS: dict[str, tuple[str, ...]] = {

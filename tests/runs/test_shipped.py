@@ -152,3 +152,10 @@ def test_shipping_writes_over_nothing(tmp_path):
     with pytest.raises(ValueError, match="exists already"):
         run_to_shipped(shipped(DIGITS), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_published_config_keeps_how_the_images_were_used_and_drops_where_they_were():
+    config = find_config("cifar10/best")
+    used = replace(config, data=replace(config.data, name="/pictures/mine", folder="/data", held_out=True))
+    published = used.without_paths().data
+    assert (published.name, published.folder, published.flip, published.held_out) == ("mine", None, True, True)
