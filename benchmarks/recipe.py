@@ -54,6 +54,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "orthogonal coloring": ("generator.options={init: orthogonal}",),
     "identity coloring": ("generator.options={init: identity}",),
     "decay of colorings": ("train.coloring_decay=0.1",),
+    "classes slower": ("train.class_rate=0.1",),
     "shrinkage 0.01": ("generator.options={eps: 0.01}",),
 }
 HEADS = ("row", "change", "FID", "best FID", "iteration", "iterations/s", "minutes")

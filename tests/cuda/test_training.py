@@ -35,6 +35,7 @@ RECIPE = {
     "consistency": 10.0,
     "lecam": 0.3,
     "coloring_decay": 0.1,
+    "class_rate": 0.5,
     "learning_rate_discriminator": 1e-3,
     "ema_half_life": 100,
     "ema_start": 5 * 24,  # after the graph's recording

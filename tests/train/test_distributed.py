@@ -60,6 +60,7 @@ RECIPE = {
     "train.augment": "[color,translation,cutout]",
     "train.lecam": 0.3,
     "train.coloring_decay": 0.1,
+    "train.class_rate": 0.5,
     "train.learning_rate_discriminator": 0.002,
     "train.ema": 0,
     "train.ema_half_life": 100,

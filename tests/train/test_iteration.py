@@ -216,6 +216,31 @@ def test_weight_decay_shrinks_coloring_matrices_and_nothing_else():
         assert torch.allclose(plain[name] - decayed[name], 0.05 * before[name], atol=1e-6), name
 
 
+@pytest.mark.parametrize("normalization", ["cWC", "cWC_sa", "cBN"])
+def test_what_belongs_to_one_class_moves_by_its_share_of_the_rate(normalization):
+    def moved_by(share):
+        config = tiny_config(normalization, critic_steps=1, learning_rate=0.1, class_rate=share, iterations=10)
+        before, players = tiny_players(config).generator, run_iteration(config)[0]
+        return {
+            name: parameter - start
+            for (name, parameter), start in zip(players.generator.named_parameters(), before.parameters(), strict=True)
+        }
+
+    plain, slow = moved_by(1.0), moved_by(0.25)
+    of_one_class = {name for name in plain if name.rpartition(".")[2] in ("class_weight", "class_bias", "assignment")}
+    assert of_one_class
+    for name in plain:
+        share = 0.25 if name in of_one_class else 1.0
+        assert torch.allclose(slow[name], share * plain[name], atol=1e-6), name
+
+
+def test_groups_keep_their_share_of_a_rate_that_falls():
+    config = tiny_config("cWC", iterations=10, learning_rate=1.0, class_rate=0.25, coloring_decay=0.1)
+    groups = run_iteration(config, iteration=4)[0].generator_optimizer.param_groups
+    found = [(group["weight_decay"], round(group["lr"], 6)) for group in groups]
+    assert found == [(0.1, 0.6), (0.1, 0.15), (0.0, 0.6), (0.0, 0.15)]
+
+
 def test_smoothed_labels_give_the_other_classes_their_share():
     logits, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0])
     targets = 0.9 * torch.eye(4)[labels] + 0.1 / 4

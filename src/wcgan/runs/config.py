@@ -122,6 +122,9 @@ class TrainConfig(LoopConfig):
     the other way around; 0 for none."""
     coloring_decay: float = 0.0
     """Decoupled weight decay of the coloring matrices of the generator, times the learning rate."""
+    class_rate: float = 1.0
+    """Share of the generator's learning rate for what belongs to one class: its coloring matrix or scale, its bias, its
+    weights of a dictionary. They see the images of one class, but Adam moves them as far as all others."""
     ema: float = 0.0
     """Decay per iteration of an exponential moving average of the generator; 0 for none, or for `ema_half_life`."""
     ema_half_life: int = 0
@@ -199,7 +202,7 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
     at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "lecam")
-    at_least(train, 0, "coloring_decay")
+    at_least(train, 0, "coloring_decay", "class_rate")
     at_least(train, 0, "ema_half_life", "ema_ramp", "ema_start", "augment_ramp")
     in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
     if train.learning_rate_discriminator is not None:

@@ -31,11 +31,11 @@ from wcgan.train.graph import branch_from, branch_point, graphed
 from wcgan.train.journal import Journal
 from wcgan.train.learner import (
     Losses,
+    parameters_to_groups,
     place,
     rate_on,
     set_learning_rate,
     share_statistics,
-    split_coloring,
     update,
     update_average,
 )
@@ -105,9 +105,12 @@ def build_players(
         chosen: dict[str, Any] = {"lr": rate, "betas": betas}
         if device.type == "cuda":
             chosen |= {"lr": rate_on(device, rate), "fused": True}
-        if discriminator or not train.coloring_decay:
+        if discriminator or (train.coloring_decay == 0 and train.class_rate == 1):
             return Adam(network.parameters(), **chosen)
-        return AdamW(split_coloring(network, train.coloring_decay), **chosen)
+        groups = parameters_to_groups(network, train.coloring_decay, train.class_rate)
+        if device.type == "cuda":  # a tensor each, since each group has a rate of its own
+            groups = [group | {"lr": rate_on(device, rate * group["share"])} for group in groups]
+        return AdamW(groups, **chosen)
 
     average = copy.deepcopy(generator).requires_grad_(False) if train.ema or train.ema_half_life else None
     if average is not None:

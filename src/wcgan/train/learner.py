@@ -14,6 +14,8 @@ from wcgan.runs.checkpoint import Checkpoint, CheckpointError, section, tensors_
 
 Losses = dict[str, Tensor]
 """Name -> a loss or error of an update, on the device."""
+COLORINGS = ("weight", "class_weight", "dictionary")  # matrices and scales of a layer
+OF_ONE_CLASS = ("class_weight", "class_bias", "assignment")  # a slice for each class
 
 
 class Learner(Protocol):
@@ -29,12 +31,13 @@ class Learner(Protocol):
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Sets the learning rate of an optimiser; on a GPU in place, without a host sync."""
+    """Sets the learning rate of an optimiser, of a group its share; on a GPU in place, without a host sync."""
     for group in optimizer.param_groups:
+        own = rate * group.get("share", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(own)
         else:
-            group["lr"] = rate
+            group["lr"] = own
 
 
 def place(network: nn.Module, device: torch.device, channels_last: bool, sync: bool) -> None:
@@ -57,13 +60,22 @@ def rate_on(device: torch.device, rate: float) -> Tensor:
     return torch.tensor(rate, dtype=torch.float32, device=device)
 
 
-def split_coloring(network: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Groups of parameters for an optimiser: coloring matrices, which decay, and all others."""
-    layers = [layer for layer in network.modules() if isinstance(layer, WhiteningLayer)]
-    names = ("weight", "class_weight", "dictionary")
-    coloring = {id(p) for layer in layers for name, p in layer.named_parameters(recurse=False) if name in names}
-    groups = [[p for p in network.parameters() if (id(p) in coloring) == chosen] for chosen in (True, False)]
-    return [{"params": group, "weight_decay": d} for group, d in zip(groups, (decay, 0.0), strict=True)]
+def parameters_to_groups(network: nn.Module, coloring_decay: float, class_rate: float) -> list[dict[str, Any]]:
+    """Groups of parameters for an optimiser, by their weight decay and their share of the learning rate.
+
+    Coloring matrices decay. What is trained by the images of one class has `class_rate` of the learning rate.
+    """
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    settings: dict[int, tuple[float, float]] = {}
+    for layer in network.modules():
+        if isinstance(layer, WhiteningLayer):
+            for name, parameter in layer.named_parameters(recurse=False):
+                decay = coloring_decay if name in COLORINGS else 0.0
+                settings[id(parameter)] = decay, class_rate if name in OF_ONE_CLASS else 1.0
+    for parameter in network.parameters():
+        groups.setdefault(settings.get(id(parameter), (0.0, 1.0)), []).append(parameter)
+    ordered = sorted(groups.items(), key=lambda item: item[0], reverse=True)
+    return [{"params": group, "weight_decay": decay, "share": share} for (decay, share), group in ordered]
 
 
 def update(optimizer: Optimizer, loss: Tensor, network: nn.Module, rank: Rank) -> None:
