@@ -65,15 +65,16 @@ def main(arguments: list[str] | None = None, features: Features | None = None) -
     every = sorted(int(path.stem) for path in run.checkpoints.glob("[0-9]*.safetensors"))
     if not every or not section(find_checkpoint(run, str(every[-1])).tensors, "average"):
         parser.error(f"{args.run} has no checkpoint with a moving average")
+    counts = [int(count) for count in args.last.split(",")]
+    if not all(1 <= count <= len(every) for count in counts):
+        parser.error(f"--last takes numbers from 1 to {len(every)}, the number of checkpoints, got {args.last}")
     network = build_generator(config.generator).to(device)
     protocol, networks = default_protocol(config.data.name), [features or load_inception(device=device)]
     reference = load_real_images(config.data, protocol.split, config.generator.resolution, config.generator.channels)
     plan = protocol_to_plan(protocol, len(reference), images=args.images, metrics=("fid",))
     classes = config.generator.classes if config.generator.conditional else None
     records = []
-    for count in map(int, args.last.split(",")):
-        if not 1 <= count <= len(every):
-            parser.error(f"--last takes numbers from 1 to {len(every)}, as many as there are checkpoints, got {count}")
+    for count in counts:
         chosen = every[-count:]
         fill_network(network, checkpoints_to_mean(run, chosen))
         renew_statistics(network, config, device)
