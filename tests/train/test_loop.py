@@ -10,10 +10,10 @@ from tests.train.cases import different, last_tensors, tiny_config, tiny_data, t
 from wcgan.core.device import find_hardware
 from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.sampler import load_generator
-from wcgan.train import gan as iteration_module
 from wcgan.train import gan as module
 from wcgan.train.gan import train
 from wcgan.train.loop import DivergedError, first_words, loop_on
+from wcgan.train.losses import LOSSES
 
 
 def run_to_end(folder, evaluator=None, data=None, **settings):
@@ -157,13 +157,13 @@ def loss_at(monkeypatch):
 
     def install(iteration, change):
         calls = []
-        hinge = iteration_module.LOSSES["hinge"]
+        hinge = LOSSES["hinge"]
 
         def changed(fake):
             calls.append(fake)
             return change(hinge.generator(fake)) if len(calls) == iteration else hinge.generator(fake)
 
-        monkeypatch.setitem(iteration_module.LOSSES, "hinge", hinge._replace(generator=changed))
+        monkeypatch.setitem(LOSSES, "hinge", hinge._replace(generator=changed))
 
     return install
 
@@ -218,13 +218,13 @@ def test_weights_that_are_not_finite_never_become_the_last_checkpoint(tmp_path, 
             return slope * float("nan")
 
     calls = []
-    hinge = iteration_module.LOSSES["hinge"]
+    hinge = LOSSES["hinge"]
 
     def spoiled(fake):
         calls.append(1)
         return hinge.generator(Spoiled.apply(fake) if len(calls) == 4 else fake)
 
-    monkeypatch.setitem(iteration_module.LOSSES, "hinge", hinge._replace(generator=spoiled))
+    monkeypatch.setitem(LOSSES, "hinge", hinge._replace(generator=spoiled))
     config = tiny_config(keep_checkpoints=1)
     run = tiny_run(tmp_path / "run", config)
     with pytest.raises(DivergedError, match=r"generator\.\S+ .*iteration 4.*last good state is 0000002"):

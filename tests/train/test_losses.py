@@ -8,7 +8,7 @@ from torch import nn
 
 from wcgan.nets import DiscriminatorConfig, build_discriminator
 from wcgan.nets.gan import Scores
-from wcgan.train.gan import LOSSES, LeCam, class_loss, generator_loss, gradient_penalty
+from wcgan.train.losses import LOSSES, LeCam, class_loss, generator_loss, gradient_penalty
 
 REAL = torch.tensor([2.0, 0.5, -1.0])
 FAKE = torch.tensor([-3.0, 0.0, 1.0])
@@ -70,6 +70,13 @@ def test_class_loss_is_the_mean_negative_log_probability():
 
 def test_class_loss_of_half_precision_is_taken_in_full():
     assert class_loss(torch.tensor([[0.0, 0.0]], dtype=torch.bfloat16), torch.tensor([0])).dtype == torch.float32
+
+
+def test_smoothed_labels_give_the_other_classes_their_share():
+    logits, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0])
+    targets = 0.9 * torch.eye(4)[labels] + 0.1 / 4
+    expected = -(targets * logits.log_softmax(1)).sum(1).mean()
+    assert class_loss(logits, labels, smoothing=0.1).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 class Linear(nn.Module):

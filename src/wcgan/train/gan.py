@@ -1,8 +1,8 @@
-"""A GAN's training, top to bottom: the players, their losses, one iteration, the training.
+"""A GAN's training, top to bottom: the players, one iteration, the training.
 
-One iteration, in four files: `run_tasks` (loop.py) calls `step`, below; `GanBatches.draw` (batches.py) draws the
-inputs; `train_iteration`, below, computes the losses; `update` (learner.py) differentiates a loss and steps an
-optimiser. On a GPU, `step` replays a recording of `train_iteration` (graph.py), with the same results.
+One iteration, in five files: `run_tasks` (loop.py) calls `step`, below; `GanBatches.draw` (batches.py) draws the
+inputs; `train_iteration`, below, adds up the losses (losses.py); `update` (learner.py) differentiates the sum and steps
+an optimiser. On a GPU, `step` replays a recording of `train_iteration` (graph.py), with the same results.
 """
 
 import copy
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, relu
 from torch.optim import Adam, AdamW, Optimizer
 
 from wcgan.core.device import Hardware
@@ -40,6 +39,7 @@ from wcgan.train.learner import (
     update_average,
 )
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
+from wcgan.train.losses import LOSSES, LeCam, class_loss, gradient_penalty
 
 STATISTICS_BATCHES = 50  # of the generator, over which the statistics of its moving average are recomputed
 ALONE = Rank()
@@ -59,7 +59,7 @@ class Players:
     generator_optimizer: Optimizer
     discriminator_optimizer: Optimizer
     average: Generator | None = None
-    lecam: "LeCam | None" = None
+    lecam: LeCam | None = None
     loss: AdversarialLoss | None = None
     """None for the one that the config names."""
 
@@ -127,72 +127,6 @@ def build_networks(config: Config, custom: Custom) -> tuple[Generator, Discrimin
         build_generator(config.generator) if g is None else OwnGenerator(g, config.generator),
         build_discriminator(config.discriminator) if d is None else OwnDiscriminator(d),
     )
-
-
-# Their losses
-
-
-def hinge_discriminator(real: Tensor, fake: Tensor) -> Tensor:
-    return relu(1 - real).mean() + relu(1 + fake).mean()
-
-
-def wasserstein_discriminator(real: Tensor, fake: Tensor) -> Tensor:
-    return fake.mean() - real.mean()
-
-
-def generator_loss(fake: Tensor) -> Tensor:
-    """The generator's loss, the same for hinge and Wasserstein."""
-    return -fake.mean()
-
-
-LOSSES = {
-    "hinge": AdversarialLoss(hinge_discriminator, generator_loss),
-    "wasserstein": AdversarialLoss(wasserstein_discriminator, generator_loss),
-}
-
-
-def gradient_penalty(
-    discriminator: nn.Module, real: Tensor, fake: Tensor, labels: Tensor | None, between: Tensor
-) -> Tensor:
-    """Two-sided: mean of (|grad D| - 1)^2 at points between real and generated images; `between` is (N,) in [0, 1]."""
-    weight = between.view(-1, 1, 1, 1)
-    points = (weight * real + (1 - weight) * fake).requires_grad_()
-    scores = discriminator(points, labels).realness
-    (gradient,) = torch.autograd.grad(scores.sum(), points, create_graph=True)
-    norm = (gradient.flatten(1).square().sum(1) + 1e-12).sqrt()  # the root has no slope at 0
-    return (norm - 1).square().mean()
-
-
-class LeCam(nn.Module):
-    """Holds a discriminator's scores near what they were: a squared distance to moving averages of them.
-
-    It counts only where a score of a real image is above the average of the generated ones, or one of a generated image
-    below that of the real ones.
-
-    Reference:
-        Tseng, Jiang, Liu, Yang and Yang, "Regularizing generative adversarial networks under limited data", CVPR 2021.
-    """
-
-    DECAY = 0.99  # of the averages, in an update of the discriminator
-    real: Tensor
-    generated: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("real", torch.zeros((), dtype=torch.float32))  # as scores are
-        self.register_buffer("generated", torch.zeros((), dtype=torch.float32))
-
-    def forward(self, real: Tensor, generated: Tensor, rank: Rank = ALONE) -> Tensor:
-        """Scores of real and generated images -> the regularisation; moves the averages first."""
-        with torch.no_grad():
-            for average, scores in ((self.real, real), (self.generated, generated)):
-                average.lerp_(rank.mean(scores.mean()), 1 - self.DECAY)
-        return relu(real - self.generated).square().mean() + relu(self.real - generated).square().mean()
-
-
-def class_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """ACGAN's cross-entropy."""
-    return cross_entropy(logits.float(), labels, label_smoothing=smoothing)
 
 
 # One iteration
