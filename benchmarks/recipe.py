@@ -24,7 +24,7 @@ START = (
     "generator.widths=[128, 128, 128]",
     *(
         f"train.{setting}"
-        for setting in ("schedule=linear", "beta2=0.9", "lecam=0", "ema_half_life=500000", "ema_ramp=0")
+        for setting in ("schedule=linear", "beta2=0.9", "lecam=0", "ema=0", "ema_half_life=500000", "ema_ramp=0")
     ),
 )
 # Row -> the settings that it changes.

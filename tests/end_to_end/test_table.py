@@ -1,4 +1,4 @@
-"""`wcgan reproduce` as a person types it: a whole table on Ray with a worker killed, and one that is interrupted."""
+"""`wcgan reproduce` as a person types it: a whole table on Ray with a worker killed, and those that are interrupted."""
 
 import csv
 import os
@@ -12,6 +12,7 @@ from tests.reproduce.cases import everything, holders, lines_of, tiny, write_pic
 
 from wcgan.norm import VARIANTS
 from wcgan.reproduce.plan import plan_table
+from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.folder import Run
 
 KILLS = 3
@@ -103,3 +104,23 @@ def test_an_interrupted_table_says_where_it_stands_and_the_same_command_goes_on(
         assert_whole(run, iterations)
     assert [line["what"] for line in lines_of(first.folder, "event")] == ["started", "stopped", "resumed", "finished"]
     assert Run(first.folder).config().train.iterations == iterations
+
+
+@pytest.mark.slow
+def test_a_table_on_ray_that_is_terminated_ends_its_runs_at_a_checkpoint(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'wcgan[cluster]'")
+    out, iterations = tmp_path / "out", 2_000
+    settings = tiny(iterations, pictures=write_pictures(tmp_path / "pictures"))
+    (run,) = plan_table("digits", ["BN"], settings=settings, out=out).runs
+    process = begin(arguments(out, "--rows", "BN", "--ray", "local", settings=settings), tmp_path / "cache")
+    try:
+        assert wait_until(lambda: lines_of(run.folder, "train"), process)
+        process.send_signal(signal.SIGTERM)
+        printed, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
+    assert printed.splitlines()[-1] == "stopped; the same command continues"
+    reached = max(line["iteration"] for line in lines_of(run.folder, "train"))
+    assert read_newest(Run(run.folder).checkpoints).facts["iteration"] == reached < iterations

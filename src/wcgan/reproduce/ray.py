@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,12 +54,16 @@ def connected(ray: Any, address: str) -> Iterator[None]:
         yield
         return
     options = {"include_dashboard": False} if address == "local" else {}
+    before = signal.getsignal(signal.SIGTERM)
     try:
         _check_listening(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except OSError as error:
         why = _first_line(error)
         raise ValueError(f"no Ray cluster answers at {address} ({why}): --ray local starts one here") from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray's own handler exits at once, and no run ends at a checkpoint
     try:
         yield
     finally:
