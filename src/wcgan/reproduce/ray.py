@@ -62,7 +62,7 @@ def connected(ray: Any, address: str) -> Iterator[None]:
         why = _first_line(error)
         raise ValueError(f"no Ray cluster answers at {address} ({why}): --ray local starts one here") from None
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray's own handler exits at once, and no run ends at a checkpoint
     try:
         yield
