@@ -27,8 +27,7 @@ from wcgan.runs.checkpoint import fill_network, find_checkpoint, section
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run, find_commit
 from wcgan.runs.sampler import Sampler
-
-STATISTICS_BATCHES = 50
+from wcgan.train.gan import STATISTICS_BATCHES
 
 
 def checkpoints_to_mean(run: Run, iterations: Sequence[int]) -> dict[str, Tensor]:

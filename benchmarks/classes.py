@@ -2,11 +2,11 @@
 
     python benchmarks/classes.py cifar10-best RUN ... [--images 1000] [--data FOLDER] [--features classifier]
 
-Whitening makes the activations of a batch as large as a unit matrix says, but only of all its classes together: one
-class can grow at the expense of the others. `size` is the root mean square of the last block's output for a class, in
-units of the median over the classes, and 1 if all are equal. `accuracy` is the share of a class's images that the small
-classifier recognises. `FID` is between its generated and its test images, in the features of that classifier, or of
-Inception: compare it between classes and generators, with the same number of images.
+Whitening gives a batch unit covariance, but only over all its classes together: one class can grow at the expense of
+the others. `size` is the root mean square of the last block's output for a class, in units of the median over the
+classes, and 1 if all are equal. `accuracy` is the share of a class's images that the small classifier recognises. `FID`
+is between its generated and its test images, in the features of that classifier, or of Inception: compare it between
+classes and generators, with the same number of images.
 """
 
 import argparse
