@@ -2,14 +2,20 @@
 
     python benchmarks/classes.py cifar10-best RUN ... [--images 1000] [--data FOLDER] [--features classifier]
 
-Whitening gives a batch unit covariance, but only over all its classes together: one class can grow at the expense of
-the others. `size` is the root mean square of the last block's output for a class, in units of the median over the
-classes, and 1 if all are equal. `accuracy` is the share of a class's images that the small classifier recognises. `FID`
-is between its generated and its test images, in the features of that classifier, or of Inception: compare it between
-classes and generators, with the same number of images.
+Whitening gives all directions of a batch the same variance, but over all its classes together: a class that fills many
+directions alone has most of it. Looked at is the output of the last block, for the same noise with each class:
+
+- `size`: its root mean square, in units of the median over the classes; 1 if all are equal.
+- `share`: of the variance after whitening, which all classes together have; 10 % for each of ten equal ones.
+- `rank`: effective number of directions that the class fills after whitening, (tr S)^2 / |S|^2.
+
+`accuracy` is the share of a class's images that the small classifier recognises. `FID` is between its generated and its
+test images, in the features of that classifier, or of Inception: compare it between classes and generators, with the
+same number of images.
 """
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,17 +33,31 @@ from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import find_source
 from wcgan.runs.sampler import Sampler, load_generator
 
-NOISES = 64  # for the sizes of activations
-HEADS = ("class", "size", "accuracy", "FID")
+NOISES = 64  # for the activations
+HEADS = ("class", "size", "share", "rank", "accuracy", "FID")
+
+
+@dataclass(frozen=True)
+class Activations:
+    """The output of the last block, class by class."""
+
+    size: list[float]
+    """Root mean square, divided by the median over the classes."""
+    share: list[float]
+    """Of the variance after whitening over all classes."""
+    rank: list[float]
+    """Effective number of directions after whitening."""
 
 
 @torch.no_grad()
-def class_sizes(sampler: Sampler) -> Tensor:
-    """Root mean square of the last block's output for each class, divided by the median over the classes."""
-    found: list[Tensor] = []
+def compare_activations(sampler: Sampler) -> Activations:
+    """Draws the same noise with each class and compares what comes out of the last block."""
+    means, moments = [], []
 
     def note(_: nn.Module, __: object, out: Tensor) -> None:
-        found.append(out.double().square().mean().sqrt())
+        rows = out.movedim(1, -1).flatten(0, -2).double()  # (N, d, H, W) -> (m, d)
+        means.append(rows.mean(0))
+        moments.append(rows.mT @ rows / len(rows))
 
     hook = sampler.network.blocks[-1].register_forward_hook(note)
     try:
@@ -45,8 +65,18 @@ def class_sizes(sampler: Sampler) -> Tensor:
             sampler.from_noise(sampler.noise(NOISES, 0), torch.full((NOISES,), label), batch=NOISES)
     finally:
         hook.remove()
-    sizes = torch.stack(found)
-    return sizes / sizes.quantile(0.5)
+    mean, moment = torch.stack(means), torch.stack(moments)  # (n, d), (n, d, d)
+    size = moment.diagonal(dim1=1, dim2=2).mean(1).sqrt()
+    centre = mean.mean(0)
+    cross = mean.unsqueeze(2) * centre
+    spread = moment - cross - cross.mT + torch.outer(centre, centre)  # of each class around the mean of all
+    pooled = spread.mean(0)
+    ridge = torch.eye(len(pooled), dtype=pooled.dtype, device=pooled.device) * (1e-6 * pooled.trace() / len(pooled))
+    whitening = torch.linalg.inv(torch.linalg.cholesky(pooled + ridge))
+    white = whitening @ spread @ whitening.mT
+    trace = white.diagonal(dim1=1, dim2=2).sum(1)
+    rank = trace.square() / white.square().sum((1, 2))
+    return Activations((size / size.quantile(0.5)).tolist(), (trace / trace.sum()).tolist(), rank.tolist())
 
 
 def predict(network: Features, images: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -56,16 +86,17 @@ def predict(network: Features, images: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def generator_to_rows(sampler: Sampler, real: Dataset, network: Features, count: int) -> list[tuple[str, ...]]:
-    """A row per class: name, size of activations, accuracy and FID."""
+    """A row per class, as `HEADS` says."""
     assert real.labels is not None
-    rows = []
-    for label, size in enumerate(class_sizes(sampler).tolist()):
+    rows: list[tuple[str, ...]] = []
+    found = compare_activations(sampler)
+    for label, (size, share, rank) in enumerate(zip(found.size, found.share, found.rank, strict=True)):
         images = sampler.from_noise(sampler.noise(count, label), torch.full((count,), label), stay=True)
         features, logits = predict(network, images)
         theirs, _ = predict(network, real.images[real.labels == label][:count])
         fid = frechet_distance(features_to_moments(features), features_to_moments(theirs))
         right = "" if logits is None else f"{float((logits.argmax(1) == label).double().mean()):.1%}"
-        rows.append((real.classes[label], f"{size:.2f}", right, f"{fid:.3g}"))
+        rows.append((real.classes[label], f"{size:.2f}", f"{share:.1%}", f"{rank:.0f}", right, f"{fid:.2f}"))
     return rows
 
 

@@ -69,19 +69,28 @@ def test_what_cannot_be_averaged_is_an_error(runs, tmp_path, capsys, name, last,
     assert not (tmp_path / "o.json").exists()
 
 
-def test_a_class_that_runs_away_is_larger_than_the_others(runs):
+def test_a_class_that_runs_away_is_larger_and_has_more_of_the_variance(runs):
     sampler = load_generator(runs["plain"], device="cpu")
     block, inputs = sampler.network.blocks[-1], []
     with torch.no_grad():
         block.norm2.class_weight[3] *= 50
     hook = sampler.network.norm.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    sizes = classes.class_sizes(sampler)
+    found = classes.compare_activations(sampler)
     hook.remove()
     assert not block._forward_hooks  # the network is left as it was
-    expected = torch.stack([each.double().square().mean().sqrt() for each in inputs])
-    torch.testing.assert_close(sizes, expected / expected.sort().values[4:6].mean())
-    assert sizes.argmax() == 3
-    assert sizes[3] > 5
+    rows = torch.stack([each.permute(0, 2, 3, 1).flatten(0, 2).double() for each in inputs])  # (n, m, d)
+    size = rows.square().mean((1, 2)).sqrt()
+    assert found.size == pytest.approx((size / size.sort().values[4:6].mean()).tolist(), rel=1e-9)
+    values, vectors = torch.linalg.eigh(torch.cov(rows.flatten(0, 1).mT))
+    white = (rows - rows.mean((0, 1))) @ vectors / values.sqrt()
+    energy = white.square().mean(1).sum(1)
+    assert found.share == pytest.approx((energy / energy.sum()).tolist(), rel=1e-4)
+    spectra = torch.linalg.eigvalsh(white.mT @ white / white.shape[1])
+    assert found.rank == pytest.approx((spectra.sum(1).square() / spectra.square().sum(1)).tolist(), rel=1e-4)
+    for each in (found.size, found.share):
+        assert each.index(max(each)) == 3
+    assert found.size[3] > 5
+    assert found.share[3] > 0.5
 
 
 def test_each_class_is_scored_against_its_own_test_images(runs):
@@ -91,9 +100,9 @@ def test_each_class_is_scored_against_its_own_test_images(runs):
     images = sampler.from_noise(sampler.noise(20, 4), torch.full((20,), 4))
     own, theirs = (predict(each)[0] for each in (images, real.images[real.labels == 4][:20]))
     distance = frechet_distance(features_to_moments(own), features_to_moments(theirs))
-    assert rows[4][3] == f"{distance:.3g}"
+    assert rows[4][5] == f"{distance:.2f}"
     right = (predict(images)[1].argmax(1) == 4).double().mean()
-    assert rows[4][2] == f"{right:.1%}"
+    assert rows[4][4] == f"{right:.1%}"
 
 
 def test_a_generator_without_classes_has_none_to_compare(tmp_path, capsys):
