@@ -73,21 +73,26 @@ def test_all_seventeen_variants_are_trained_and_measured_on_ray_while_workers_ar
     assert {path: content for path, content in everything(out).items() if "seed-" in str(path)} == before
 
 
+def stop_in_training(process, folder, number):
+    """Sends a signal once the run in a folder trains -> what the command printed; it ends as a signal's exit says."""
+    try:
+        assert wait_until(lambda: lines_of(folder, "train"), process)
+        process.send_signal(number)
+        printed, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert "Traceback" not in said
+    return printed
+
+
 @pytest.mark.slow
 def test_an_interrupted_table_says_where_it_stands_and_the_same_command_goes_on(tmp_path):
     out, iterations = tmp_path / "out", 60
     settings = tiny(iterations, pictures=write_pictures(tmp_path / "pictures"))
     command = arguments(out, "--rows", "BN,cWC", settings=settings)
     first, second = plan_table("digits", ["BN", "cWC"], settings=settings, out=out).runs
-    process = begin(command, tmp_path / "cache")
-    try:
-        assert wait_until(lambda: lines_of(first.folder, "train"), process)
-        process.send_signal(signal.SIGINT)
-        printed, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 128 + signal.SIGINT
-    assert "Traceback" not in said
+    printed = stop_in_training(begin(command, tmp_path / "cache"), first.folder, signal.SIGINT)
     reached = max(line["iteration"] for line in lines_of(first.folder, "train"))
     assert printed.splitlines()[:2] == [
         f"digits/BN, seed 0: stopped at iteration {reached}",
@@ -112,15 +117,8 @@ def test_a_table_on_ray_that_is_terminated_ends_its_runs_at_a_checkpoint(tmp_pat
     out, iterations = tmp_path / "out", 2_000
     settings = tiny(iterations, pictures=write_pictures(tmp_path / "pictures"))
     (run,) = plan_table("digits", ["BN"], settings=settings, out=out).runs
-    process = begin(arguments(out, "--rows", "BN", "--ray", "local", settings=settings), tmp_path / "cache")
-    try:
-        assert wait_until(lambda: lines_of(run.folder, "train"), process)
-        process.send_signal(signal.SIGTERM)
-        printed, said = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "Traceback" not in said
+    command = arguments(out, "--rows", "BN", "--ray", "local", settings=settings)
+    printed = stop_in_training(begin(command, tmp_path / "cache"), run.folder, signal.SIGTERM)
     assert printed.splitlines()[-1] == "stopped; the same command continues"
     reached = max(line["iteration"] for line in lines_of(run.folder, "train"))
     assert read_newest(Run(run.folder).checkpoints).facts["iteration"] == reached < iterations
