@@ -16,6 +16,16 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(command, place):
     assert list(place.parent.rglob("*")) == [place]
 
 
+@pytest.mark.parametrize("arguments", [["train", "cifar10/WC"], ["classify", "--data", "cifar10"]])
+def test_a_dry_run_without_the_data_set_says_what_would_run_and_how_to_get_the_data(command, place, arguments):
+    code, out, err = command(*arguments, "--dry-run", "--set", "train.device=cpu")
+    assert (code, err) == (1, "")
+    assert "50,000 images of 3x32x32" in out
+    assert "missing        cifar10 is not in " in out
+    assert "wcgan datasets --download cifar10" in out
+    assert list(place.iterdir()) == []
+
+
 def test_a_dry_run_of_a_run_to_resume_trains_nothing(command, trained):
     before = everything(trained)
     code, out, _ = command("train", "--resume", "--dry-run", "--out", trained)

@@ -137,6 +137,27 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(tmp_path, monkeypatch)
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("preset", "images"),
+    [
+        ("cifar10/WC SN + ResNet", "cifar10: 50,000 images of 3x32x32, 10 classes"),
+        ("cifar100/cWC_sa SN + Proj. Discr.", "cifar100: 50,000 images of 3x32x32, 100 classes"),
+        ("stl10/WC SN + ResNet", "stl10: 100,000 images of 3x48x48, no classes"),
+        ("mnist/cWC", "mnist: 60,000 images of 1x28x28, 10 classes"),
+    ],
+)
+def test_a_dry_run_without_the_data_set_takes_its_published_size(preset, images):
+    said = dry_run(configure(preset, settings=["train.device=cpu"]))
+    assert said["data"] == images
+    assert said["missing"].startswith(f"{preset.partition('/')[0]} is not in ")
+    assert "passes over the data" in said["training"]
+
+
+def test_a_dry_run_refuses_a_folder_that_is_not_there():
+    with pytest.raises(FileNotFoundError, match="nowhere is neither a folder nor a dataset"):
+        dry_run(configured("nowhere"))
+
+
 def test_another_process_than_the_first_takes_no_look_at_a_folder_that_the_first_may_be_making(
     photos, tmp_path, monkeypatch
 ):

@@ -18,7 +18,7 @@ try:
 except ImportError:
     sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
 
-BAD_INPUT = 2
+INCOMPLETE, BAD_INPUT = 1, 2
 TRAIN, USE, MEASURE = "Train", "Use a trained generator", "Measure and compare"
 """The groups of `wcgan --help`, a module each."""
 

@@ -3,11 +3,11 @@
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, complete_preset, say
+from wcgan.cli import INCOMPLETE, TRAIN, Command, InceptionWeights, Settings, app, complete_preset, say
 
 if TYPE_CHECKING:
     from wcgan.train.loop import Outcome
@@ -83,9 +83,7 @@ def train(
         config = change(Run(folder).config(), data, strict, settings)
     config = config or chosen()
     if dry_run:
-        for name, value in training.dry_run(config, folder, resume, origin).items():
-            say(f"{name:14} {value}")
-        return
+        _print_plan(training.dry_run(config, folder, resume, origin))
     outcome = training.start(config, folder, resume, stop_at, accept_config, origin, weights)
     weights_again = "" if weights is None else f" --inception-weights {quote(str(weights))}"
     if _report_wanted("train", outcome, config.train.iterations, folder, weights_again):
@@ -133,9 +131,7 @@ def classify(
         config = presets.configure_classifier(preset, data, depth, norm, where, strict, settings)
     folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
     if dry_run:
-        for name, value in training.dry_run_classifiers(config, folder, seeds, resume).items():
-            say(f"{name:14} {value}")
-        return
+        _print_plan(training.dry_run_classifiers(config, folder, seeds, resume))
     if own is not None:
         outcome = training.go_on_with_classifiers(own, stop_at, accept_config, data, strict, settings)
     else:
@@ -206,6 +202,13 @@ def _plain_settings(
         "train.evaluate_every": evaluate_every,
     }
     return [*(f"{name}={value}" for name, value in plain.items() if value is not None), *(settings or [])]
+
+
+def _print_plan(plan: dict[str, str]) -> NoReturn:
+    """Prints what would run, then exits: with 1 if the data is missing."""
+    for name, value in plan.items():
+        say(f"{name:14} {value}")
+    raise typer.Exit(INCOMPLETE if "missing" in plan else 0)
 
 
 def _report_wanted(command: str, outcome: "Outcome", planned: int, folder: Path, more: str = "") -> bool:

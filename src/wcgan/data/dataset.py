@@ -178,6 +178,22 @@ def load(
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
 
 
+def outline(name: str, split: str = "train", resolution: int | None = None) -> Dataset:
+    """A named dataset as published, without its pixels: the tensors are on the meta device.
+
+    Example:
+        >>> outline("cifar100").images.shape
+        torch.Size([50000, 3, 32, 32])
+    """
+    source = SOURCES[name]
+    count, side = source.counts[split], resolution or source.resolution
+    images = torch.empty((count, source.channels, side, side), dtype=torch.uint8, device="meta")
+    if split == "unlabeled":
+        return Dataset(images, None, (), name, split, "")
+    classes = source.classes or tuple(map(str, range(source.class_count)))
+    return Dataset(images, torch.empty(count, dtype=torch.int64, device="meta"), classes, name, split, "")
+
+
 def from_tensors(images: Tensor, labels: Tensor | None = None, classes: Sequence[str] = ()) -> Dataset:
     """Make a dataset of images that are in memory.
 

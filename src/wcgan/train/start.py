@@ -18,8 +18,9 @@ from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.core.terminal import announce
 from wcgan.data import Dataset
+from wcgan.data.dataset import outline
 from wcgan.evaluate.command import evaluator_for, path_to_checkpoint
-from wcgan.evaluate.image_sets import absolute_paths, load_training_images
+from wcgan.evaluate.image_sets import absolute_paths, load_training_images, training_split
 from wcgan.nets import build_discriminator, build_generator
 from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest, section
 from wcgan.runs.config import CHANGEABLE, Config, DataConfig, change, write_config
@@ -279,22 +280,34 @@ def check_new(folder: Path) -> None:
         require_new(folder, RESUME_OR_MOVE)
 
 
+def outline_if_named(chosen: DataConfig, split: str, error: FileNotFoundError) -> Dataset:
+    """A data set that is not here, as published. Nothing is known of a folder: for one, the error is raised again."""
+    if chosen.name not in data.names():
+        raise error
+    return outline(chosen.name, split, chosen.resolution)
+
+
 def dry_run(
     config: Config, folder: Path | None = None, resume: bool = False, origin: str | Path | None = None
 ) -> dict[str, str]:
-    """Describes what `start` would do; writes nothing.
+    """Describes what `start` would do; writes nothing. The entry `missing` says how to get a data set that is not here.
 
     Raises:
         ValueError: for a folder that is not new, without `resume`, and for weights that are not there.
+        FileNotFoundError: for a folder of images that is not there.
     """
-    weights = {}
+    weights, missing = {}, {}
     if folder is not None and not resume:
         check_new(folder)
     if origin is not None and not (resume and folder is not None and is_begun(folder)):
         source, found = path_to_checkpoint(find_source(origin), "last")
         weights["weights"] = f"start as those of {source.folder.name}, iteration {iteration_of(found)}"
     config = with_held_out(config)
-    dataset = load_data(config)
+    try:
+        dataset = load_data(config)
+    except FileNotFoundError as error:
+        dataset = outline_if_named(config.data, training_split(config.data.name), error)
+        missing["missing"] = str(error)
     config = fit_config(config, dataset)
     hardware = find_hardware(config.train)
     millions = [
@@ -309,6 +322,7 @@ def dry_run(
     return {
         "data": f"{dataset.name}: {len(dataset):,} images of {'x'.join(map(str, dataset.images.shape[1:]))}, "
         f"{classes or 'no'} class{'' if classes == 1 else 'es'}{held_out}",
+        **missing,
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
         **weights,

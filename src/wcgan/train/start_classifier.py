@@ -20,7 +20,7 @@ from wcgan.runs.config import ClassifyConfig, change
 from wcgan.runs.folder import Run, is_begun, new_run
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_images, check_stop_at
-from wcgan.train.start import check_new, check_place, check_resolution, continue_run
+from wcgan.train.start import check_new, check_place, check_resolution, continue_run, outline_if_named
 
 
 def start_classifiers(
@@ -107,15 +107,21 @@ def folder_to_runs(folder: Path) -> list[Path]:
 def dry_run_classifiers(
     config: ClassifyConfig, folder: Path | None = None, seeds: int | None = None, resume: bool = False
 ) -> dict[str, str]:
-    """Describes what `start_classifiers` would do; writes nothing.
+    """Describes what `start_classifiers` would do; writes nothing. `missing` is as for `dry_run`.
 
     Raises:
         ValueError: for a folder that is not new, without `resume`.
+        FileNotFoundError: for a folder of images that is not there.
     """
+    missing = {}
     check_seeds(config, seeds)
     if folder is not None and not resume:
         check_new(folder)
-    training, test = load_splits(config)
+    try:
+        training, test = load_splits(config)
+    except FileNotFoundError as error:
+        training, test = (outline_if_named(config.data, split, error) for split in ("train", "test"))
+        missing["missing"] = str(error)
     config = fit_classifier(config, training)
     hardware, network, settings = find_hardware(config.train), config.classifier, config.train
     weights = sum(p.numel() for p in build_classifier(network).parameters())
@@ -125,6 +131,7 @@ def dry_run_classifiers(
     return {
         "data": f"{training.name}: {len(training):,} images of {shape} to learn from, {len(test):,} to test with, "
         f"{len(training.classes)} classes",
+        **missing,
         "classifier": f"ResNet-{network.depth}, {network.normalization} in {layers}, {weights:,} parameters",
         "training": f"{settings.iterations:,} iterations of {settings.batch} images, {passes:.1f} passes over the data",
         "learning rate": f"{settings.learning_rate:g}"
