@@ -4,7 +4,16 @@ import copy
 
 import pytest
 import torch
-from tests.norm.cases import CHANNELS, EXACT, WHITENED, make_batch, make_inputs, make_layer, snapshot
+from tests.norm.cases import (
+    CHANNELS,
+    EXACT,
+    WHITENED,
+    assert_unchanged,
+    make_batch,
+    make_inputs,
+    make_layer,
+    snapshot,
+)
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
@@ -56,16 +65,26 @@ def test_modes_and_frozen_statistics_are_left_alone():
     assert model[2].num_batches_tracked == 4
 
 
-def test_a_failing_batch_leaves_momenta_and_modes_as_they_were():
-    layer = make_layer("WC", momentum=0.3).eval()
+@pytest.mark.parametrize("name", ["WC", "WC-diag", "std-C", "BN"])
+def test_a_failing_batch_leaves_statistics_momenta_and_modes_as_they_were(name):
+    layer = make_layer(name, momentum=0.3)
+    layer(make_batch(5, CHANNELS, 2, 2, seed=9))
+    layer.eval()
+    kept, expected = snapshot(layer), layer(batches()[0])
     with pytest.raises(ValueError, match="channels"):
         wcgan.update_statistics([*batches(), make_batch(5, 3, 2, 2)], layer)
     assert (layer.momentum, layer.training) == (0.3, False)
+    assert_unchanged(layer, kept)
+    assert torch.equal(layer(batches()[0]), expected)
 
 
-def test_an_empty_loader_is_an_error():
-    with pytest.raises(ValueError, match="the loader has no batches"):
-        wcgan.update_statistics([], make_layer("WC"))
+def test_an_empty_loader_is_an_error_and_changes_nothing():
+    layer = make_layer("WC")
+    layer(make_batch(5, CHANNELS, 2, 2))
+    kept = snapshot(layer)
+    with pytest.raises(ValueError, match="the loader has no batches: the statistics stay as they were"):
+        wcgan.update_statistics([], layer)
+    assert_unchanged(layer, kept)
 
 
 def test_a_model_without_such_layers_is_warned_about():

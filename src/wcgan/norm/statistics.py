@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from wcgan.norm._base import WhiteningLayer
 
@@ -34,7 +35,7 @@ def update_statistics(
         forward: `forward(model, batch)` runs one batch, for models with several inputs; `device` is then unused.
 
     Raises:
-        ValueError: if the loader is empty. The statistics are then reset to those of a new layer.
+        ValueError: if the loader is empty. After this or any other error, the statistics are as they were before.
 
     Example:
         >>> import torch, wcgan
@@ -61,6 +62,9 @@ def update_statistics(
         return
     modes = {module: module.training for module in model.modules()}
     momenta = [layer.momentum for layer in layers]
+    kept = [
+        (buffer, buffer.clone()) for layer in layers for buffer in layer.buffers(recurse=False) if not is_lazy(buffer)
+    ]
     seen = False
     model.train()
     try:
@@ -74,6 +78,12 @@ def update_statistics(
                 continue
             x: Tensor = batch[0] if isinstance(batch, list | tuple) else batch
             model(x if device is None else x.to(device))
+        if not seen:
+            raise ValueError("the loader has no batches: the statistics stay as they were")
+    except BaseException:
+        for buffer, before in kept:
+            buffer.copy_(before)
+        raise
     finally:
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
@@ -81,8 +91,6 @@ def update_statistics(
             module.training = mode
         for layer in layers:
             layer.train(layer.training)  # recomputes the whitening matrix from the new statistics
-    if not seen:
-        raise ValueError("the loader has no batches, so the statistics were reset to those of a new layer")
 
 
 def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
