@@ -148,6 +148,7 @@ def fit(
 
     Raises:
         ImportError: if the packages of `wcgan[train]` are not installed.
+        TypeError: for data that is neither a name, a folder nor a `Dataset`, such as a tensor.
         ValueError: for an unknown preset or setting, data that does not fit, or an `out` that is not empty.
         KeyboardInterrupt: after a checkpoint, if the training was interrupted.
 
@@ -171,6 +172,7 @@ def fit(
 
     try:
         from wcgan import report, train
+        from wcgan.data import Dataset
         from wcgan.paper.presets import dataset_to_config, default_folder, find_config
         from wcgan.runs.config import Config, change
         from wcgan.runs.folder import Run, is_begun
@@ -181,6 +183,11 @@ def fit(
         raise ValueError("origin is for the package's networks: load the weights into yours before you call wcgan.fit")
     changed = [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()]
     images = None if data is None or isinstance(data, str | os.PathLike) else data
+    if images is not None and not isinstance(images, Dataset):
+        raise TypeError(
+            f"data must be a name, a folder or a wcgan.data.Dataset, got {type(images).__name__}: "
+            "wcgan.data.from_tensors(images, labels, classes) makes one from tensors"
+        )
     place = os.fspath(data) if isinstance(data, str | os.PathLike) else None if images is None else images.name
     source = None if origin is None else os.fspath(origin)
     name, file = (config, None) if isinstance(config, str) else (None, config)

@@ -129,6 +129,13 @@ def test_other_tensors_cannot_go_on_with_a_run(tmp_path):
         fit(tmp_path / "run", tensors(count=14), resume=True)
 
 
+def test_a_plain_tensor_is_refused_with_the_way_to_pass_it(tmp_path):
+    images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
+    with pytest.raises(TypeError, match=r"got Tensor: wcgan\.data\.from_tensors\(images, labels, classes\)"):
+        wcgan.fit("folder", images, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_unknown_setting_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"unknown field train\.length"):
         fit(tmp_path / "run", settings={"train.length": 3})
