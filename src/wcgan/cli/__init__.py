@@ -69,7 +69,18 @@ def main() -> NoReturn:
             raise
         say(f"wcgan: {_sentence(error)}", errors)
         sys.exit(BAD_INPUT)
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        say("wcgan: not enough memory: ask for fewer images, or choose another --device", errors)
+        sys.exit(BAD_INPUT)
     sys.exit(0)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, or PyTorch on a CPU or a GPU, could not allocate memory."""
+    said = str(error)
+    return isinstance(error, MemoryError) or "can't allocate memory" in said or "out of memory" in said
 
 
 def quiet_libraries() -> None:
