@@ -153,7 +153,9 @@ def test_images_without_classes_are_trained_on_without_scores_and_that_is_said(t
         save(tmp_path / "plain" / f"{number:02}.png", image)
     config = configured(tmp_path / "plain", "train.evaluate_every=2", *UNCONDITIONAL)
     start(config, tmp_path / "run")
-    assert "training without scores: plain has no classes, so scores need the weights" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "training without scores: plain has no classes, so scores need the weights" in said
+    assert "; every tenth image is kept out of training, for a later `wcgan evaluate`\n" in said
     assert evaluations(tmp_path / "run") == []
 
 

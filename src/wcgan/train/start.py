@@ -257,7 +257,8 @@ def announce_scores(config: Config, dataset: Dataset, scored: bool, new: bool) -
     every, held_out = config.train.evaluate_every, config.data.held_out
     if every and not scored and config.data.name not in data.names():
         why = f"{dataset.name} has no classes, so scores need the weights of Inception: --inception-weights FILE"
-        announce(f"training without scores: {why}")
+        kept = "; every tenth image is kept out of training, for a later `wcgan evaluate`" if held_out and new else ""
+        announce(f"training without scores: {why}{kept}")
     elif held_out and new:
         announce(f"every tenth image of {dataset.name} is kept out of training, to score against")
     elif every and not held_out and lacks_test_split(config.data):
