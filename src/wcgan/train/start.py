@@ -195,7 +195,7 @@ def take_over(players: Players, found: Checkpoint, classes: Sequence[str]) -> st
         missing, taken = copy_similar(tensors, network, before, classes)
         if not taken and name == "generator":
             raise ValueError(f"no weight in {found.path} fits the generator: take its networks with --from alone")
-        if name not in ("average", "lecam"):  # both follow the networks within a few iterations
+        if name not in ("average", "lecam"):  # averages of what is named already, or of scores
             left += [f"{', '.join(missing)} of the {name}" if taken else f"the {name}"] if missing else []
     said = f"; not taken over: {' and '.join(left)}" if left else ""
     new = [name for name in classes if name not in before]
