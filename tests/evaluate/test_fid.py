@@ -1,5 +1,8 @@
 """The Frechet distance against closed forms and an independent matrix square root, and its streaming moments."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -24,6 +27,22 @@ def features(n, f, seed=0, offset=0.0):
     generator = torch.Generator().manual_seed(seed)
     mixing = torch.randn(f, f, generator=generator, dtype=torch.float64)
     return torch.randn(n, f, generator=generator, dtype=torch.float64) @ mixing + offset
+
+
+class TwoRanks:
+    """Sums what two threads hand in, as `Rank.total` does for two processes."""
+
+    count = 2
+
+    def __init__(self):
+        self.handed_in, self.barrier = {}, threading.Barrier(2)
+
+    def total(self, value):
+        self.handed_in[threading.get_ident()] = value
+        self.barrier.wait(10)
+        total = sum(self.handed_in.values())
+        self.barrier.wait(10)
+        return total
 
 
 def by_sqrtm(first, second):
@@ -202,3 +221,14 @@ def test_fewer_images_than_features_cost_the_trace_of_the_gpu_no_more_than_is_sa
     singular, eigen, largest = traces(20, 64)
     assert abs(eigen - singular) < 64 * 1e-8 * largest
     assert eigen != pytest.approx(singular, rel=1e-12)  # the loss is real, so that the slower way has its reason
+
+
+def test_shared_moments_are_those_of_all_features():
+    values = features(30, 4, offset=100.0)
+    parts, rank = (RunningMoments(4), RunningMoments(4)), TwoRanks()
+    for part, own in zip(parts, values.split([22, 8]), strict=True):
+        part.update(own)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda part: part.share(rank), parts))
+    for part in parts:
+        torch.testing.assert_close(part.moments(), features_to_moments(values), **EXACT)

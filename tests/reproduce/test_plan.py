@@ -245,6 +245,7 @@ def test_folders_are_found_by_row_in_the_order_of_seeds(tmp_path):
         folder = tmp_path / "digits" / "digits-WC" / f"seed-{seed}"
         new_run(folder, preset("digits/WC"))
     (tmp_path / "digits" / "digits-WC" / "seed-1").mkdir()  # without a config it is no run
+    (tmp_path / "digits" / "digits-WC" / "seed-²").mkdir()
     found = folders_of("digits", tmp_path)
     assert [folder.name for folder in found["digits/WC"]] == ["seed-0", "seed-2", "seed-10"]
     assert set(found) == {f"digits/{name}" for name in VARIANTS}

@@ -9,7 +9,7 @@ import pytest
 from tests.train.test_start import TINY
 
 from wcgan.paper.presets import configure
-from wcgan.reproduce.tune import Search, fid_at, text_to_search, trials_to_command, tune
+from wcgan.reproduce.tune import Search, Trial, best_first, fid_at, text_to_search, trials_to_command, tune
 from wcgan.runs.folder import Run
 
 RATES = text_to_search("train.learning_rate=1e-4..1e-2")
@@ -73,6 +73,12 @@ def test_trials_are_runs_and_the_best_is_named(optuna, tmp_path):
         assert config.train.learning_rate == float(settings["train.learning_rate"])
     command = trials_to_command("digits/cWC", trials)
     assert command == f'wcgan train "digits/cWC" --set "{trials[0].settings[0]}" --set "{trials[0].settings[1]}"'
+
+
+def test_trials_that_diverged_come_after_all_others():
+    statuses = {"diverged": None, "stopped early": 9.0, "finished": 3.0}
+    trials = [Trial(number, (), status, 4, fid) for number, (status, fid) in enumerate(statuses.items())]
+    assert [trial.status for trial in best_first(trials)] == ["finished", "stopped early", "diverged"]
 
 
 @pytest.mark.slow

@@ -181,6 +181,7 @@ def test_what_is_given_once_stays_on_the_whole_way():
     ("normalization", "options", "said"),
     [
         ("cWC", {"frames": 1}, "frames must be at least 2, got 1"),
+        ("cWC", {"count": 0}, "count must be at least 1, got 0"),
         ("cWC", {"seeds": (1, 2, 3)}, "an interpolation takes one or two seeds, got 3"),
         ("cWC", {"classes": []}, "an interpolation takes one or two classes, got 0"),
         ("cWC", {"classes": (0, 3)}, "class 3 is out of range"),

@@ -39,6 +39,12 @@ def test_weights_are_those_of_the_other_run_and_training_goes_on_from_them(sourc
     assert Run(tmp_path / "run").config().origin == str(source)
 
 
+def test_averages_that_the_other_run_did_not_have_are_not_missed(source, tmp_path, capsys):
+    config = configured(tmp_path / "animals", "train.lecam=0.3", "train.ema=0.9", "train.iterations=1")
+    start(config, tmp_path / "run", origin=source)
+    assert "not taken over" not in capsys.readouterr().err
+
+
 def test_a_class_of_the_same_name_keeps_its_coloring_and_another_starts_as_the_mean(source, tmp_path, capsys):
     photos = write_photos(tmp_path / "pets", "dog", "hamster")
     start(configured(photos, "train.iterations=1"), tmp_path / "run", origin=source)

@@ -28,15 +28,19 @@ def test_the_discriminator_may_have_a_rate_of_its_own():
     assert players.discriminator_optimizer.param_groups[0]["lr"] == pytest.approx(2.4)
 
 
-def test_weight_decay_shrinks_coloring_matrices_and_nothing_else():
+@pytest.mark.parametrize(
+    ("normalization", "decaying"), [("cWC", {"weight", "class_weight"}), ("cWC_sa", {"weight", "dictionary"})]
+)
+def test_weight_decay_shrinks_coloring_matrices_and_nothing_else(normalization, decaying):
     def after_one_iteration(decay):
-        players, _ = run_iteration(tiny_config(critic_steps=1, learning_rate=0.1, coloring_decay=decay, iterations=10))
+        settings = {"critic_steps": 1, "learning_rate": 0.1, "coloring_decay": decay, "iterations": 10}
+        players, _ = run_iteration(tiny_config(normalization, **settings))
         return dict(players.generator.named_parameters())
 
-    before = dict(tiny_players(tiny_config()).generator.named_parameters())
+    before = dict(tiny_players(tiny_config(normalization)).generator.named_parameters())
     plain, decayed = after_one_iteration(0.0), after_one_iteration(0.5)
     changed = [name for name in before if not torch.equal(plain[name], decayed[name])]
-    assert {name.rpartition(".")[2] for name in changed} == {"weight", "class_weight"}
+    assert {name.rpartition(".")[2] for name in changed} == decaying
     assert all("norm" in name for name in changed)
     for name in changed:
         assert torch.allclose(plain[name] - decayed[name], 0.05 * before[name], atol=1e-6), name

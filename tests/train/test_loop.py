@@ -12,6 +12,7 @@ from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.sampler import load_generator
 from wcgan.train import gan as module
 from wcgan.train.gan import train
+from wcgan.train.journal import facts_of
 from wcgan.train.loop import DivergedError, first_words, loop_on
 from wcgan.train.losses import LOSSES
 
@@ -131,6 +132,15 @@ def test_the_best_is_that_of_the_average_where_there_is_one(tmp_path):
     assert torch.equal(best["generator.conv.weight"], last["average.conv.weight"])
     drawn = [load_generator(run.folder, which).sample(4) for which in ("best", "last")]
     assert torch.equal(*drawn)
+
+
+def test_only_scores_of_one_protocol_against_the_same_images_are_compared():
+    def facts(name="paper-10k", fingerprint="a", **others):
+        return facts_of({"protocol": {"name": name, "reference": {"fingerprint": fingerprint}, **others}})
+
+    assert facts() == facts(seed=1)
+    assert len({facts(), facts(name="all"), facts(fingerprint="b")}) == 3
+    assert facts_of({}) == facts_of({"protocol": None}) == facts_of({"protocol": {"reference": "a"}})
 
 
 def test_the_best_before_a_stop_counts_after_it(tmp_path):

@@ -158,6 +158,14 @@ def test_a_dry_run_refuses_a_folder_that_is_not_there():
         dry_run(configured("nowhere"))
 
 
+def test_the_disk_space_of_a_dry_run_is_that_of_its_checkpoints(tmp_path):
+    settings = ("generator.widths=[64, 64]", "train.ema=0.9", "train.iterations=1", "train.keep_checkpoints=100")
+    said = dry_run(configured("digits", *settings))["disk"]
+    start(configured("digits", *settings), tmp_path / "run")
+    (written,) = Run(tmp_path / "run").checkpoints.glob("0*.safetensors")
+    assert int(said.split()[0]) == pytest.approx(100 * written.stat().st_size / 1e6, rel=0.02)
+
+
 def test_another_process_than_the_first_takes_no_look_at_a_folder_that_the_first_may_be_making(
     photos, tmp_path, monkeypatch
 ):

@@ -190,7 +190,7 @@ def test_seeds_out_of_range_are_refused(configured, tmp_path):
 
 
 def test_the_seeds_of_a_folder_are_found_in_their_order_and_nothing_else_is(tmp_path):
-    for name in ("seed-10", "seed-2", "seed-best", "other"):
+    for name in ("seed-10", "seed-2", "seed-best", "seed-²", "other"):
         (tmp_path / name).mkdir()
     assert [run.name for run in folder_to_runs(tmp_path)] == ["seed-2", "seed-10"]
     (tmp_path / "config.yaml").touch()

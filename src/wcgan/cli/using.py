@@ -57,7 +57,7 @@ def sample(
 ) -> None:
     """Draw images from a trained generator."""
     from wcgan.core.images import write_images
-    from wcgan.reproduce.measurements import write_grid
+    from wcgan.runs.grids import write_grid
     from wcgan.runs.sampler import load_generator
 
     found = find_source(source)

@@ -31,6 +31,22 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     }
 
 
+def flattened(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Plain values without their sections: `train.seed` -> 0.
+
+    Example:
+        >>> flattened({"train": {"seed": 0}, "preset": "digits"})
+        {'train.seed': 0, 'preset': 'digits'}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{path}{key}.")
+        else:
+            flat[f"{path}{key}"] = value
+    return flat
+
+
 def config_from_dict(values: dict[str, Any], kind: type, path: str = "") -> Any:
     """A config from plain values, each checked against its field's type."""
     if not isinstance(values, dict):

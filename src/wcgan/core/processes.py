@@ -100,6 +100,10 @@ class Rank:
         dist.destroy_process_group(patient)  # each group has threads and connections of its own
 
 
+ALONE = Rank()
+"""The only process there is."""
+
+
 def process_count() -> int:
     """How many processes `torchrun` started; known before they have met."""
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from wcgan.core.config import flattened
 from wcgan.report.charts import swatch
 from wcgan.report.formats import Part, results_to_parts
 from wcgan.report.html import cell, empty, folded, head, join, table, tag
@@ -24,7 +25,7 @@ from wcgan.report.scores import (
     runs_to_scores,
     score_to_label,
 )
-from wcgan.report.seed_groups import Group, Measured, PairTest, compare_pairs, flattened, measure
+from wcgan.report.seed_groups import Group, Measured, PairTest, compare_pairs, measure
 from wcgan.runs.status import RunStatus
 
 LEVEL = 0.05

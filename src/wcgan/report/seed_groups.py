@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, takewhile
-from typing import Any
 
+from wcgan.core.config import flattened
 from wcgan.report.numbers import number, score_to_text
 from wcgan.report.read import Record, RunRecord, protocol_key, score_key
 from wcgan.report.scores import Score, deviation_of, is_lower_better
@@ -101,22 +101,6 @@ def runs_to_groups(runs: Sequence[RunRecord]) -> list[Group]:
     if len(set(names)) < len(names):
         names = [group[0].name for group in members.values()]
     return [Group(name, tuple(group)) for name, group in zip(names, members.values(), strict=True)]
-
-
-def flattened(config: Record, path: str = "") -> dict[str, Any]:
-    """A config without its sections: `train.seed` -> 0.
-
-    Example:
-        >>> flattened({"train": {"seed": 0}, "preset": "digits"})
-        {'train.seed': 0, 'preset': 'digits'}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= flattened(value, f"{path}{key}.")
-        else:
-            flat[f"{path}{key}"] = value
-    return flat
 
 
 def _common_name(runs: Sequence[RunRecord]) -> str:

@@ -9,129 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from wcgan.core.device import find_hardware, random_generator
+from wcgan.core.device import find_hardware
 from wcgan.core.files import write_atomically
-from wcgan.core.images import grid, scale_to_show, write_png
 from wcgan.core.terminal import rows_to_markdown
 from wcgan.paper.listing import architectures_to_lines
 from wcgan.paper.tables import USER_STUDY, Judgement, canonical_name
 from wcgan.reproduce.experiments import EXPERIMENTS
 from wcgan.reproduce.overhead import ITERATIONS, SECONDS, WHITENINGS, measure_and_write, overhead_configs
 from wcgan.reproduce.plan import folders_of
-from wcgan.runs.folder import Run
-from wcgan.runs.sampler import Classes, Sampler, load_generator
-
-COLUMNS = ROWS = 10
-# Name -> what its picture shows.
-GRIDS = {
-    "fixed-z": "one noise per column, one class per row",
-    "class-rows": "one class per row, every noise different",
-}
-PLAIN = "samples"
-_FEW = 100  # up to this many classes, the paper shows the first ten; otherwise ten at random
-
-
-def write_grids(run: Path, folder: Path, checkpoint: str = "last", seed: int = 0, device: str = "auto") -> list[Path]:
-    """Draw both pictures of a conditional run, or one plain grid of an unconditional run -> the files.
-
-    Args:
-        run: the folder of a run.
-        folder: where to write `fixed-z.png` and `class-rows.png`, or `samples.png`, each with a text beside it.
-        checkpoint: `"last"`, `"best"` or the number of an iteration.
-        seed: the same seed gives the same pictures.
-        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
-    """
-    kinds = tuple(GRIDS) if Run(run).config().generator.conditional else (PLAIN,)
-    return [draw_picture(run, kind, folder / f"{kind}.png", None, checkpoint, seed, 1.0, device) for kind in kinds]
-
-
-def write_grid(
-    run: Path,
-    kind: str,
-    file: Path,
-    classes: Classes | None = None,
-    checkpoint: str = "last",
-    seed: int = 0,
-    truncation: float = 1.0,
-    device: str = "auto",
-) -> Path:
-    """Draw one picture, and write a text file beside it with its caption and the class of each row.
-
-    Args:
-        run: a conditional generator, as `wcgan.load` takes it.
-        kind: a key of `GRIDS`.
-        file: a `.png`.
-        classes: one per row; None for the first ten, or for ten random ones if there are more than a hundred.
-        checkpoint: `"last"`, `"best"` or the number of an iteration.
-        seed: the same seed gives the same picture.
-        truncation: factor for the noise.
-        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
-
-    Raises:
-        ValueError: for an unknown kind, a file that is not a `.png`, or a run without classes.
-    """
-    if kind not in GRIDS:
-        raise ValueError(f"--grid takes {' or '.join(GRIDS)}, got {kind!r}")
-    if file.suffix.lower() != ".png":
-        raise ValueError(f"a grid is one picture: name a .png file, not {file}")
-    return draw_picture(run, kind, file, classes, checkpoint, seed, truncation, device)
-
-
-def draw_picture(
-    run: Path,
-    kind: str,
-    file: Path,
-    classes: Classes | None = None,
-    checkpoint: str = "last",
-    seed: int = 0,
-    truncation: float = 1.0,
-    device: str = "auto",
-) -> Path:
-    """Like `write_grid`, but also draws `"samples"` of a run without classes."""
-    sampler = load_generator(run, checkpoint, device)
-    if kind in GRIDS and not sampler.conditional:
-        raise ValueError(f"{run} has no classes (its generator has {sampler.config.normalization}): leave out --grid")
-    shown = classes_to_show(sampler, classes, seed)
-    picture = grid(draw_grid(sampler, kind, shown, seed, truncation), COLUMNS)
-    write_png(picture, file, scale_to_show(sampler.config.resolution))
-    lines = [
-        f"{run.resolve().name} at iteration {sampler.iteration}, seed {seed}, truncation {truncation:g}",
-        GRIDS.get(kind, "every noise different"),
-        *(f"row {row}: class {label} {name}".rstrip() for row, (label, name) in enumerate(shown, 1)),
-    ]
-    write_atomically(file.with_name(f"{file.name}.txt"), "".join(f"{line}\n" for line in lines).encode())
-    return file
-
-
-def classes_to_show(sampler: Sampler, classes: Classes | None, seed: int) -> list[tuple[int, str]]:
-    """The number and name of each row's class; empty for an unconditional generator."""
-    number = sampler.config.classes
-    if not sampler.conditional or number is None:
-        return []
-    if classes is None:
-        order = torch.arange(number)
-        if number > _FEW:
-            order = torch.randperm(number, generator=random_generator(seed, "grid", 0))
-        classes = order[:ROWS].sort().values.tolist()
-    classes = [classes] if isinstance(classes, int | str) else classes
-    labels = sampler.labels(len(classes), classes)
-    assert labels is not None
-    names = dict(enumerate(sampler.class_names))
-    return [(label, names.get(label, "")) for label in labels.tolist()]
-
-
-def draw_grid(
-    sampler: Sampler, kind: str, classes: Sequence[tuple[int, str]], seed: int, truncation: float = 1.0
-) -> Tensor:
-    """A grid's images `(rows * columns, C, H, W)`, row by row."""
-    rows = len(classes) or ROWS
-    z = sampler.noise(COLUMNS, seed).repeat(rows, 1) if kind == "fixed-z" else sampler.noise(rows * COLUMNS, seed)
-    labels = torch.tensor([label for label, _ in classes]).repeat_interleave(COLUMNS) if classes else None
-    return sampler.from_noise(truncation * z, labels)
-
+from wcgan.runs.grids import PLAIN, write_grids, write_picture
+from wcgan.runs.sampler import load_generator
 
 Say = Callable[[str], None]
 Make = Callable[[Path, Sequence[str], bool, Say], None]
@@ -198,7 +85,7 @@ def make_figure(
 
     Args:
         number: the figure's number.
-        panels: for each, a preset and what to draw: a name in `GRIDS`, or `PLAIN`.
+        panels: for each, a preset and what to draw, as for `write_picture`.
         out: the folder with a sub-folder for each table.
         settings: must be empty, since the runs have their own.
         dry_run: whether only to say what would be done.
@@ -216,7 +103,8 @@ def make_figure(
         elif dry_run:
             say(f"would draw {trained[preset][0]} into {file}")
         else:
-            say(str(draw_picture(trained[preset][0], kind, file)))
+            run = trained[preset][0]
+            say(str(write_picture(load_generator(run), run, kind, file)))
     if missing:
         tables = {preset: next(key for key in EXPERIMENTS if preset in _presets(key)) for preset in missing}
         how = ", ".join(f'`wcgan reproduce {key} --rows "{preset}"`' for preset, key in tables.items())

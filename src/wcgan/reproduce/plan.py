@@ -17,7 +17,7 @@ from wcgan.paper.presets import classifier_preset, preset, preset_to_folder
 from wcgan.paper.tables import Row, Table, canonical_name
 from wcgan.reproduce.experiments import EXPERIMENTS, choose_rows, find_table, with_rows
 from wcgan.runs.config import ClassifyConfig, Config
-from wcgan.runs.folder import Run, resumed_run
+from wcgan.runs.folder import Run, resumed_run, seed_folders
 from wcgan.train.loop import Outcome
 from wcgan.train.start import fit_config, load_data, start
 from wcgan.train.start_classifier import fit_classifier, load_splits, start_classifiers
@@ -116,12 +116,10 @@ def plan_table(
 
 def folders_of(key: str, out: Path) -> dict[str, list[Path]]:
     """A row's preset -> the existing folders of its runs, in order of the seeds."""
-    found = {}
-    for row in EXPERIMENTS[key].rows:
-        folders = (out / _row_folder(key, row.preset)).glob("seed-*")
-        seeds = {int(f.name.removeprefix("seed-")): f for f in folders if f.name.removeprefix("seed-").isdigit()}
-        found[row.preset] = [seeds[n] for n in sorted(seeds) if (seeds[n] / "config.yaml").is_file()]
-    return found
+    return {
+        row.preset: [f for f in seed_folders(out / _row_folder(key, row.preset)) if (f / "config.yaml").is_file()]
+        for row in EXPERIMENTS[key].rows
+    }
 
 
 def write_options(plan: Reproduction) -> None:

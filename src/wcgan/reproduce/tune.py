@@ -4,6 +4,7 @@ A trial is an ordinary run in a folder of its own, trained in rungs: after each 
 trials before it decides whether it goes on. A search that was killed resumes with the trial that it was at.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,7 +145,7 @@ def tune(
             stopped_by = run_trial(optuna, study, configure, searches, folder, rungs)
             if stopped_by is None:
                 say(trial_to_line(ended(study)[-1]))
-        return sorted(ended(study), key=lambda trial: (trial.status != "finished", trial.fid or 0.0)), stopped_by
+        return best_first(ended(study)), stopped_by
 
 
 def import_optuna() -> Any:
@@ -238,6 +239,11 @@ def ended(study: Any) -> list[Trial]:
         elif trial.state.name == "FAIL" and "diverged" in trial.user_attrs:
             found.append(Trial(number, settings, "diverged", trial.user_attrs["diverged"], None))
     return found
+
+
+def best_first(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials that finished by their FID, then those that were stopped early, then those that diverged."""
+    return sorted(trials, key=lambda t: (t.status != "finished", math.inf if t.fid is None else t.fid))
 
 
 def trial_to_line(trial: Trial) -> str:

@@ -170,6 +170,13 @@ def is_begun(folder: Path) -> bool:
     )
 
 
+def seed_folders(folder: Path) -> list[Path]:
+    """The sub-folders `seed-N` of a folder, in order of the seeds."""
+    numbers = {path: path.name.removeprefix("seed-") for path in folder.glob("seed-*") if path.is_dir()}
+    seeds = {int(number): path for path, number in numbers.items() if number.isascii() and number.isdigit()}
+    return [seeds[seed] for seed in sorted(seeds)]
+
+
 RESUME_OR_MOVE = "name another folder (--out), or resume the run (--resume)"
 
 

@@ -73,12 +73,12 @@ class Sampler:
             truncation: scales the noise; below 1 trades variety for quality.
             batch: images per forward pass; it can change the rounding of single pixels, nothing else.
         """
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count}")
         return self.from_noise(truncation * self.noise(count, seed), self.labels(count, classes), batch)
 
     def noise(self, count: int, seed: int) -> Tensor:
         """z ~ N(0, I) `(count, noise)`, drawn on the CPU so that a seed means the same everywhere."""
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count}")
         return torch.randn(count, self.config.noise, generator=random_generator(seed, "sample", 0))
 
     def labels(self, count: int, classes: Classes | None) -> Tensor | None:

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from wcgan.core.device import Hardware, random_generator
-from wcgan.core.processes import Rank, process_count
+from wcgan.core.processes import ALONE, Rank, process_count
 from wcgan.core.terminal import TrainingProgress
 from wcgan.data import Dataset
 from wcgan.nets import ResidualClassifier, build_classifier
@@ -24,7 +24,6 @@ from wcgan.train.graph import graphed, on_streams
 from wcgan.train.learner import Learner, Losses, place, rate_on, set_learning_rate, update
 from wcgan.train.loop import Outcome, Step, Task, loop_on, run_tasks
 
-ALONE = Rank()
 CHUNK = 1000  # images that are tested at once
 
 

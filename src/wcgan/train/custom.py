@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from torch import Tensor, nn
 
-from wcgan.core.config import config_to_dict
+from wcgan.core.config import config_to_dict, flattened
 from wcgan.core.device import find_device
 from wcgan.nets import Discriminator, Generator, GeneratorConfig, Scores
 from wcgan.runs.checkpoint import find_checkpoint, section, tensors_to_network
@@ -146,8 +146,9 @@ class MLflowLogger(Callback):
         folder = training.run.folder
         is_new = not (folder / "mlflow.id").exists()
         self._id = _remembered(folder / "mlflow.id", lambda: self._create(folder.name))
-        for name, value in _flat(config_to_dict(training.config)) if is_new else ():  # MLflow refuses changed ones
-            self._client.log_param(self._id, name, value)
+        if is_new:  # MLflow refuses changed ones
+            for name, value in flattened(config_to_dict(training.config)).items():
+                self._client.log_param(self._id, name, value)
 
     def _create(self, name: str) -> str:
         found = self._client.get_experiment_by_name(self.experiment)
@@ -184,14 +185,6 @@ def _remembered(file: Path, create: Callable[[], str]) -> str:
 def _pixels(grid: Tensor) -> Any:
     """`(C, H, W)` to what image libraries take, `(H, W, 3)`."""
     return grid.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{name}.")
-        else:
-            yield path + name, value
 
 
 # Losses

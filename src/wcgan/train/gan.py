@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
 from wcgan.core.device import Hardware
-from wcgan.core.processes import Rank, process_count
+from wcgan.core.processes import ALONE, Rank, process_count
 from wcgan.core.terminal import TrainingProgress
 from wcgan.data import Dataset
 from wcgan.nets import Discriminator, Generator, build_discriminator, build_generator
@@ -42,7 +42,6 @@ from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
 from wcgan.train.losses import LOSSES, LeCam, class_loss, gradient_penalty
 
 STATISTICS_BATCHES = 50  # of the generator, over which the statistics of its moving average are recomputed
-ALONE = Rank()
 PLAIN = Custom()
 Evaluator = Callable[[Sampler], dict[str, Any]]
 

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
-from wcgan.core.processes import Rank
+from wcgan.core.processes import ALONE, Rank
 from wcgan.train.custom import AdversarialLoss
-
-ALONE = Rank()
 
 
 def hinge_discriminator(real: Tensor, fake: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from wcgan.data import Dataset
 from wcgan.data.dataset import outline
 from wcgan.evaluate.command import evaluator_for, path_to_checkpoint
 from wcgan.evaluate.image_sets import absolute_paths, load_training_images, training_split
-from wcgan.nets import build_discriminator, build_generator
 from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest, section
 from wcgan.runs.config import CHANGEABLE, Config, DataConfig, change, write_config
 from wcgan.runs.folder import RESUME_OR_MOVE, Run, is_begun, new_run, refuse_changes
@@ -197,7 +196,7 @@ def take_over(players: Players, found: Checkpoint, classes: Sequence[str]) -> st
         missing, taken = copy_similar(tensors, network, before, classes)
         if not taken and name == "generator":
             raise ValueError(f"no weight in {found.path} fits the generator: take its networks with --from alone")
-        if name != "average":
+        if name not in ("average", "lecam"):  # averages of what is named already, or of scores
             left += [f"{', '.join(missing)} of the {name}" if taken else f"the {name}"] if missing else []
     said = f"; not taken over: {' and '.join(left)}" if left else ""
     new = [name for name in classes if name not in before]
@@ -311,15 +310,16 @@ def dry_run(
         missing["missing"] = str(error)
     config = fit_config(config, dataset)
     hardware = find_hardware(config.train)
+    players = build_players(config, torch.device("cpu"))
     millions = [
-        sum(p.numel() for p in network.parameters()) / 1e6
-        for network in (build_generator(config.generator), build_discriminator(config.discriminator))
+        sum(p.numel() for p in network.parameters()) / 1e6 for network in (players.generator, players.discriminator)
     ]
     settings = config.train
     passes = settings.iterations * settings.critic_steps * settings.batch / len(dataset)
     classes = len(dataset.classes)
     held_out = "; every tenth image is kept out, to score against" if config.data.held_out else ""
-    state = 4 * sum(millions) * 3  # weights and Adam's two moments, float32, in MB
+    saved = [tensor for network in players.networks.values() for tensor in network.state_dict().values()]
+    state = 4 * sum(t.numel() for t in saved) / 1e6 + 8 * sum(millions)  # and Adam's two moments, float32, in MB
     return {
         "data": f"{dataset.name}: {len(dataset):,} images of {'x'.join(map(str, dataset.images.shape[1:]))}, "
         f"{classes or 'no'} class{'' if classes == 1 else 'es'}{held_out}",

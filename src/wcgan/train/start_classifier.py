@@ -17,7 +17,7 @@ from wcgan.nets import ResidualClassifier, build_classifier
 from wcgan.nets.classifier import SMALLEST_SIDE, Pixels
 from wcgan.runs.checkpoint import check_config, find_checkpoint, iteration_of, read_newest, tensors_to_network
 from wcgan.runs.config import ClassifyConfig, change
-from wcgan.runs.folder import Run, is_begun, new_run
+from wcgan.runs.folder import Run, is_begun, new_run, seed_folders
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_images, check_stop_at
 from wcgan.train.start import check_new, check_place, check_resolution, continue_run, outline_if_named
@@ -97,11 +97,7 @@ def seeds_to_folders(config: ClassifyConfig, folder: Path, seeds: int | None) ->
 
 def folder_to_runs(folder: Path) -> list[Path]:
     """The folder itself if it is a run, else the runs of the seeds in it."""
-    numbers = {own: own.name.removeprefix("seed-") for own in folder.glob("seed-*") if own.is_dir()}
-    seeds = {int(number): own for own, number in numbers.items() if number.isascii() and number.isdigit()}
-    if (folder / "config.yaml").exists() or not seeds:
-        return [folder]
-    return [seeds[seed] for seed in sorted(seeds)]
+    return [folder] if (folder / "config.yaml").exists() else seed_folders(folder) or [folder]
 
 
 def dry_run_classifiers(

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.web.demo.cases import sampler, write_run
 
 from wcgan.core.images import with_names
-from wcgan.reproduce.measurements import write_grid
+from wcgan.runs.grids import write_grid
 from wcgan.runs.sampler import load_generator
 from wcgan.web.demo.pictures import (
     MOST_IMAGES,

@@ -20,7 +20,7 @@ from wcgan.core.images import (
     with_names,
 )
 from wcgan.core.terminal import shown
-from wcgan.reproduce.measurements import COLUMNS, classes_to_show, draw_grid
+from wcgan.runs.grids import COLUMNS, classes_to_show, draw_grid
 from wcgan.runs.sampler import Sampler
 
 MOST_IMAGES = 256

@@ -7,7 +7,7 @@ from PIL import Image
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
 from wcgan.nets import GeneratorConfig, build_generator
-from wcgan.reproduce.measurements import classes_to_show, draw_grid, write_grid, write_grids
+from wcgan.runs.grids import classes_to_show, draw_grid, write_grid, write_grids
 from wcgan.runs.sampler import Sampler, load_generator
 from wcgan.train.gan import train
 
