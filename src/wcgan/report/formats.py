@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from wcgan.core.terminal import Row, rows_to_markdown
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import DASH, counted, duration, is_number, number
+from wcgan.report.order import EXPLAINED, pairs_to_rows, pairs_to_sentence, results_to_pairs
+from wcgan.report.order import HEADS as ORDER_HEADS
 from wcgan.report.paper_comparison import Entry, Results, TableRow
 from wcgan.report.read import Record, RunRecord, protocol_key
 from wcgan.report.scores import (
@@ -115,7 +117,17 @@ def results_to_markdown(results: Results) -> str:
     rows = [[*map(to_markdown, row_to_cells(row))] for row in results.rows]
     table = rows_to_markdown([*map(to_markdown, heads)], rows, right)
     notes = [f"- {to_markdown(sentence)}" for sentence in results.sentences]
-    return "\n".join([f"# {to_markdown(results.title)}", "", *table, "", *notes, ""])
+    return "\n".join([f"# {to_markdown(results.title)}", "", *table, "", *notes, "", *_order_to_markdown(results)])
+
+
+def _order_to_markdown(results: Results) -> list[str]:
+    pairs = results_to_pairs(results)
+    if not pairs:
+        return []
+    rows = [[*map(to_markdown, row)] for row in pairs_to_rows(pairs)]
+    sentences = (pairs_to_sentence(pairs), EXPLAINED)
+    table = rows_to_markdown(ORDER_HEADS, rows, ORDER_HEADS[2:])
+    return ["## Order of rows", "", *map(to_markdown, sentences), "", *table, ""]
 
 
 def results_to_csv(results: Results) -> str:

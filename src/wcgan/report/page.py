@@ -27,6 +27,7 @@ from wcgan.report.sections import (
     differences_to_section,
     groups_to_means,
     groups_to_seeds,
+    order_to_section,
     results_to_section,
     run_to_details,
     runs_to_section,
@@ -140,7 +141,7 @@ def results_to_page(results: Results) -> str:
     groups = results.groups
     present = [(style, group) for style, group in enumerate(groups) if group.runs]
     runs = [run for group in groups for run in group.runs]
-    parts = [results_to_section(results)]
+    parts = [results_to_section(results), order_to_section(results)]
     if runs:
         samples = runs_to_samples([_furthest(group) for _, group in present], [style for style, _ in present])
         # The table has the figures of every row: sections on runs and on means would repeat them.

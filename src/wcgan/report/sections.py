@@ -12,6 +12,7 @@ from wcgan.report.charts import swatch
 from wcgan.report.formats import Part, results_to_parts
 from wcgan.report.html import cell, empty, folded, head, join, table, tag
 from wcgan.report.numbers import DASH, counted, duration, number, score_to_text
+from wcgan.report.order import EXPLAINED, HEADS, pairs_to_rows, pairs_to_sentence, results_to_pairs
 from wcgan.report.paper_comparison import Results
 from wcgan.report.read import Record, RunRecord, protocol_key
 from wcgan.report.scores import (
@@ -69,6 +70,20 @@ def _unbroken(text: str) -> str:
     figure = r" (?=\u00b1|\(sets)|(?<=\u00b1) |(?<=\b(?:at|of|to)) (?=\d)"
     time = r"(?<=\d) (?=(?:d|h|min|s)\b)|(?<=[dhn]) (?=\d+ (?:h|min|s)\b)"
     return re.sub(f"{figure}|{time}", "\u00a0", text)
+
+
+def order_to_section(results: Results) -> Markup:
+    """Whether pairs of rows are in the paper's order; empty if it separates none that have runs."""
+    pairs = results_to_pairs(results)
+    if not pairs:
+        return Markup()
+    header = tag("tr", *map(head, HEADS))
+    rows = [
+        tag("tr", tag("th", row[0], scope="row"), *map(cell, HEADS[1:], map(_unbroken, row[1:])))
+        for row in pairs_to_rows(pairs)
+    ]
+    notes = (tag("p", pairs_to_sentence(pairs), class_="note"), tag("p", EXPLAINED, class_="note soft"))
+    return join([tag("h2", "Order of rows"), folded(table([header], rows, "tests"), len(rows), "pairs"), *notes])
 
 
 def runs_to_section(groups: Sequence[Group]) -> Markup:
