@@ -77,7 +77,7 @@ def test_a_class_that_runs_away_is_larger_and_has_more_of_the_variance(runs):
     hook = sampler.network.norm.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
     found = classes.compare_activations(sampler)
     hook.remove()
-    assert not block._forward_hooks  # the network is left as it was
+    assert not any(module._forward_pre_hooks for module in sampler.network.modules())  # left as it was
     rows = torch.stack([each.permute(0, 2, 3, 1).flatten(0, 2).double() for each in inputs])  # (n, m, d)
     size = rows.square().mean((1, 2)).sqrt()
     assert found.size == pytest.approx((size / size.sort().values[4:6].mean()).tolist(), rel=1e-9)
@@ -103,6 +103,28 @@ def test_each_class_is_scored_against_its_own_test_images(runs):
     assert rows[4][5] == f"{distance:.2f}"
     right = (predict(images)[1].argmax(1) == 4).double().mean()
     assert rows[4][4] == f"{right:.1%}"
+
+
+def test_what_a_class_costs_is_what_training_images_in_its_place_would_gain(runs):
+    sampler = load_generator(runs["plain"], device="cpu")
+    real, training = load("digits", split="test"), load("digits", split="train")
+    rows = classes.generator_to_rows(sampler, real, FEATURES, 20, training)
+    own = [predict(sampler.from_noise(sampler.noise(20, c), torch.full((20,), c)))[0] for c in range(10)]
+    theirs = features_to_moments(predict(real.images)[0])
+    whole = frechet_distance(features_to_moments(torch.cat(own)), theirs)
+    own[7] = predict(training.images[training.labels == 7][:20])[0]
+    assert rows[7][6] == f"{whole - frechet_distance(features_to_moments(torch.cat(own)), theirs):.2f}"
+
+
+def test_the_shares_of_the_layers_begin_alike_and_end_as_in_the_last_block(runs, capsys):
+    sampler = load_generator(runs["plain"], device="cpu")
+    rows = classes.layers_to_rows(sampler)
+    assert [row[:2] for row in rows[:2]] == [("blocks.0.norm1", "before"), ("blocks.0.norm1", "after")]
+    assert set(rows[0][2:] + rows[1][2:]) == {"10.0%"}  # the same noise for all classes
+    assert rows[-1][:2] == ("norm", "after")
+    assert list(rows[-1][2:]) == [f"{share:.1%}" for share in classes.compare_activations(sampler).share]
+    classes.main([str(runs["plain"]), "--layers"])
+    assert rows[-1][2] in capsys.readouterr().out.splitlines()[-2]
 
 
 def test_a_generator_without_classes_has_none_to_compare(tmp_path, capsys):
