@@ -14,11 +14,10 @@ try:
     from rich.console import Console
     from typer.core import TyperCommand, TyperGroup
 
-    from wcgan.core.terminal import printable_lines
+    from wcgan.core.terminal import BAD_INPUT, printable_lines
 except ImportError:
     sys.exit("the command line needs more packages than the layers do: pip install 'wcgan[train]'")
 
-INCOMPLETE, BAD_INPUT = 1, 2
 TRAIN, USE, MEASURE = "Train", "Use a trained generator", "Measure and compare"
 """The groups of `wcgan --help`, a module each."""
 
@@ -72,7 +71,7 @@ def main() -> NoReturn:
     except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
             raise
-        say("wcgan: not enough memory: ask for fewer images, or choose another --device", errors)
+        say("wcgan: not enough memory: ask for fewer images, a smaller train.batch or another --device", errors)
         sys.exit(BAD_INPUT)
     sys.exit(0)
 

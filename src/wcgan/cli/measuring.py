@@ -23,7 +23,7 @@ from wcgan.cli import (
     say,
     split_words,
 )
-from wcgan.core.terminal import cells, printable
+from wcgan.core.terminal import INCOMPLETE, cells, printable
 
 
 @app.command(cls=Command, rich_help_panel=MEASURE)
@@ -198,7 +198,7 @@ def reproduce(
                 lines = estimates_to_lines(*estimate_cost(planned, progress))
         for line in lines:
             say(line)
-        raise typer.Exit(command.INCOMPLETE if any(row.missing for row in previews) else 0)
+        raise typer.Exit(INCOMPLETE if any(row.missing for row in previews) else 0)
     result = command.reproduce(planned, ray, gpus_per_run)
     for line in result.problems:
         say(line)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from wcgan.cli import INCOMPLETE, TRAIN, Command, InceptionWeights, Settings, app, complete_preset, say
+from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, complete_preset, say
+from wcgan.core.terminal import INCOMPLETE
 
 if TYPE_CHECKING:
     from wcgan.train.loop import Outcome

@@ -26,6 +26,8 @@ from rich.table import Column
 if TYPE_CHECKING:
     from rich.text import Text
 
+INCOMPLETE, BAD_INPUT = 1, 2
+"""Exit codes of commands that could not do all that they were asked for, or nothing."""
 # Control characters can move the cursor and more. A lone surrogate, which stands for a byte of a file name that is not
 # UTF-8, cannot be printed. Some format characters reverse the text that follows them.
 _UNSAFE = {"Cc", "Cs", "Zl", "Zp"}

@@ -295,7 +295,7 @@ def check_batch(x: Tensor, groups: int = 1, minimum: int = 2, empty: bool = Fals
     positions = x.numel() // channels
     if positions < minimum and not (empty and positions == 0):
         raise ValueError(
-            f"batch statistics need at least {minimum} positions (samples x height x width), got {positions}: "
+            f"batch statistics need at least {minimum} positions, over all samples and pixels, got {positions}: "
             f"shape {tuple(x.shape)}"
         )
 

@@ -17,6 +17,7 @@ OPTIONS = ("eps", "momentum", "track_running_stats", "groups", "iterations", "in
 CONDITIONAL_OPTIONS = ("class_bias",)
 SOFT_OPTIONS = ("dictionary", "normalize_assignment")
 ZCA_OPTIONS = ("whitening",)
+IN_FOLDERS = "; images have classes if each is in the sub-folder of its class"
 MOST, MOST_WIDTHS, MOST_WEIGHTS = 1 << 16, 12, 2e9  # limits of any number, of blocks, and of weights
 
 
@@ -76,7 +77,8 @@ class GeneratorConfig:
         for name in ("normalization", "last_normalization"):
             variant = VARIANTS.get(getattr(self, name))
             known = variant is None or not variant.conditional or self.classes is not None
-            _require(self, "classes", known, f"the number of classes, since {name} is {getattr(self, name)!r}")
+            why = f"since {name} is {getattr(self, name)!r}{IN_FOLDERS}"
+            _require(self, "classes", known, f"the number of classes, {why}")
         if self.options:  # otherwise nothing can be wrong, and PyTorch is slow to build its first layer
             self._check_options()
 
@@ -171,7 +173,7 @@ class DiscriminatorConfig:
         possible = _is_int(self.downsample) and (self.kind == "dcgan" or self.downsample <= len(self.widths))
         _require(self, "downsample", possible, f"an integer from 0 to {len(self.widths)}, the number of widths")
         known = self.head == "plain" or self.classes is not None
-        _require(self, "classes", known, f"the number of classes, since head is {self.head!r}")
+        _require(self, "classes", known, f"the number of classes, since head is {self.head!r}{IN_FOLDERS}")
         step = 2**self.halvings
         _require(self, "resolution", self.resolution % step == 0, f"a multiple of {step}, so that it can be halved")
         _check_attention(self)

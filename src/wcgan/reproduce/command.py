@@ -15,7 +15,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from wcgan.core.processes import process_count, stop_requests
-from wcgan.core.terminal import cells, printable
+from wcgan.core.terminal import INCOMPLETE, cells, printable
 from wcgan.data import check_present
 from wcgan.paper.tables import Row, Table
 from wcgan.report import write_table
@@ -32,7 +32,6 @@ from wcgan.reproduce.plan import PlannedRun, Reproduction, RunConfig, folders_of
 from wcgan.reproduce.ray import connected, import_ray, run_on_cluster
 from wcgan.runs.status import RunStatus
 
-INCOMPLETE = 1
 _NOT_STARTED = RunResult(RunStatus.NOT_STARTED, sentence=str(RunStatus.NOT_STARTED))
 
 
