@@ -24,7 +24,12 @@ BAD_GENERATORS = [
     ("last_normalization", "LN", {}, "one of BN, W-only"),
     ("channels", True, {}, "a positive integer"),
     ("classes", 0, {}, "a positive integer of at most 65536, or None"),
-    ("classes", None, {"normalization": "cWC"}, "since normalization is 'cWC'; images have classes if each is in the sub-folder"),
+    (
+        "classes",
+        None,
+        {"normalization": "cWC"},
+        "the number of classes, since normalization is 'cWC'; images have classes if each",
+    ),
     ("classes", None, {"last_normalization": "cBN"}, "the number of classes, since last_normalization is 'cBN'"),
     ("options", None, {}, "a mapping"),
     ("options", {"epsilon": 1}, {}, "a mapping with keys among eps, momentum"),
