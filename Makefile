@@ -81,7 +81,7 @@ attack: $(VENV)/everything
 	$(BIN)/python -m pytest -q -m attack
 
 docs: $(VENV)/everything
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/layers
 	$(BIN)/python benchmarks/layers.py

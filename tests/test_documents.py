@@ -159,7 +159,8 @@ def site(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     pytest.importorskip("mkdocs")
 
     def build(folder: Path) -> None:
-        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder / "site")]
+        # Not --quiet, which hides warnings from --strict.
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")]
         environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
