@@ -181,7 +181,7 @@ def test_every_row_has_the_papers_adam_class_weights_and_no_average(configs):
 def test_no_row_of_the_paper_has_anything_of_the_recipe(configs):
     plain = TrainConfig()
     names = ("augment", "consistency", "lecam", "coloring_decay", "label_smoothing", "learning_rate_discriminator")
-    names += ("class_rate", "ema_half_life", "ema_ramp", "ema_start", "ema_statistics")
+    names += ("class_rate", "equal_classes", "ema_half_life", "ema_ramp", "ema_start", "ema_statistics")
     for name in (*TRAINING, *DIGITS):
         config = configs[name]
         assert [n for n in names if getattr(config.train, n) != getattr(plain, n)] == [], name

@@ -21,6 +21,7 @@ from wcgan.nets.blocks import (
     prepare,
 )
 from wcgan.nets.config import DiscriminatorConfig, GeneratorConfig
+from wcgan.nets.equal_classes import equal_classes
 from wcgan.norm import VARIANTS
 from wcgan.norm.conditional import is_compiled_inference
 from wcgan.norm.labels import check_label_shape, check_labels
@@ -50,6 +51,8 @@ class Generator(nn.Module):
         self.conv = prepare(ToImageConv2d(last, config.channels), 2)
         self._labels_in_blocks = VARIANTS[config.normalization].conditional
         self._labels_at_end = VARIANTS[config.final_normalization].conditional
+        self.equal_classes = 0.0
+        """Weight of a penalty on classes of unequal size after each block; set by the training."""
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         config = self.config
@@ -63,6 +66,8 @@ class Generator(nn.Module):
             h = h.contiguous(memory_format=torch.channels_last)  # here once, not before each convolution
         for block in self.blocks:
             h = block(h, labels if self._labels_in_blocks else None)
+            if self.equal_classes and labels is not None and config.classes is not None and self.training:
+                h = equal_classes(h, labels, config.classes, self.equal_classes)
         h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))
         return torch.tanh(h.to(z.dtype))  # full precision even under autocast
 

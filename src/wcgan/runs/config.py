@@ -125,6 +125,8 @@ class TrainConfig(LoopConfig):
     class_rate: float = 1.0
     """Share of the generator's learning rate for what belongs to one class: its coloring matrix or scale, its bias, its
     weights of a dictionary. They see the images of one class, but Adam moves them as far as all others."""
+    equal_classes: float = 0.0
+    """Weight of a penalty on classes of unequal size after each block of the generator; 0 for none."""
     ema: float = 0.0
     """Decay per iteration of an exponential moving average of the generator; 0 for none, or for `ema_half_life`."""
     ema_half_life: int = 0
@@ -179,6 +181,12 @@ class Config:
         if self.conditional and None not in (d.classes, g.classes) and d.classes != g.classes:
             raise ValueError(f"generator.classes is {g.classes}, discriminator.classes {d.classes}; they must agree")
 
+        if self.train.equal_classes and not g.conditional:
+            raise ValueError(
+                f"train.equal_classes={self.train.equal_classes} needs a generator with classes, "
+                f"not generator.normalization={g.normalization}"
+            )
+
     def without_paths(self) -> "Config":
         """A copy to publish: paths say more about a machine than about the images."""
         data = replace(self.data, name=Path(self.data.name).name, folder=None, strict=False)
@@ -202,7 +210,7 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 10, "evaluate_images")  # the inception score is taken of ten parts
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
     at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "lecam")
-    at_least(train, 0, "coloring_decay", "class_rate")
+    at_least(train, 0, "coloring_decay", "class_rate", "equal_classes")
     at_least(train, 0, "ema_half_life", "ema_ramp", "ema_start", "augment_ramp")
     in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
     if train.learning_rate_discriminator is not None:

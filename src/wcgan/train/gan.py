@@ -92,9 +92,12 @@ def build_players(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.train.seed)
         generator, discriminator = build_networks(config, custom)
+    generator.equal_classes = config.train.equal_classes
     if custom.generator is None:
         for bias in generator.redundant_biases():
             bias.requires_grad_(False)
+    elif config.train.equal_classes:
+        raise ValueError("train.equal_classes is for the package's generators: add such a penalty to your own")
     for network in (generator, discriminator):
         place(network, device, channels_last, sync)
     train = config.train

@@ -1,0 +1,96 @@
+"""The penalty on classes of unequal size: its gradient, and that it makes them equal."""
+
+import pytest
+import torch
+from tests.train.cases import tiny_config, tiny_players
+
+from wcgan.core.processes import Rank
+from wcgan.nets.equal_classes import equal_classes
+from wcgan.train.batches import check_shares
+from wcgan.train.custom import Custom
+from wcgan.train.gan import build_players
+
+CLASSES = 5
+
+
+def penalty(x, labels):
+    """As the docstring has it, class by class."""
+    size = (x - x.mean((0, 2, 3), keepdim=True)).square().mean((1, 2, 3))
+    terms = [
+        (labels == y).double().mean() * (size[labels == y].mean() / size.mean()).log().square() for y in labels.unique()
+    ]
+    return sum(terms)
+
+
+@pytest.fixture
+def batch():
+    """Samples of four of five classes, of different size, and their labels."""
+    torch.manual_seed(0)
+    labels = torch.tensor([0, 0, 1, 1, 1, 2, 4, 4, 4, 4])
+    x = torch.randn(10, 3, 4, 4, dtype=torch.float64) * (1 + labels).view(-1, 1, 1, 1) + 2
+    return x, labels
+
+
+def test_values_stay_and_the_gradient_is_that_of_the_penalty_on_top(batch):
+    x, labels = batch
+    x.requires_grad_()
+    out = equal_classes(x, labels, CLASSES, 0.7)
+    assert torch.equal(out, x)
+    own = torch.randn_like(x)
+    (found,) = torch.autograd.grad(out, x, own)
+    (expected,) = torch.autograd.grad(0.7 * penalty(x, labels), x)
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(found, own + expected, rtol=1e-9, atol=1e-12)
+
+
+def test_descent_makes_the_classes_equal_whatever_the_size_of_all(batch):
+    x, labels = batch
+    for _ in range(400):
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(equal_classes(x, labels, CLASSES, 1.0), x, torch.zeros_like(x))
+        assert abs((gradient * (x - x.mean((0, 2, 3), keepdim=True))).sum()) < 1e-9  # the size of all is free
+        x = x - 100 * gradient
+    assert penalty(x, labels) < 1e-6
+
+
+def test_a_batch_without_variance_has_a_finite_gradient(batch):
+    x = torch.ones(4, 3, 4, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(equal_classes(x, torch.tensor([0, 1, 1, 2]), CLASSES, 1.0).sum(), x)
+    assert torch.equal(gradient, torch.ones_like(x))
+
+
+def test_compiled_it_is_the_same(batch):
+    x, labels = batch
+    x.requires_grad_()
+    (found,) = torch.autograd.grad(torch.compile(equal_classes, fullgraph=True)(x, labels, CLASSES, 0.7).sum(), x)
+    (expected,) = torch.autograd.grad(equal_classes(x, labels, CLASSES, 0.7).sum(), x)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_generator_has_it_after_each_block_in_training_alone():
+    torch.manual_seed(0)
+    generator = tiny_players(tiny_config("cWC", equal_classes=3.0)).generator.double()
+    z, labels = torch.randn(12, 6, dtype=torch.float64), torch.arange(12) % 2
+    outputs = []
+    generator.blocks[-1].register_forward_hook(lambda _, __, out: outputs.append(out))
+    weight = generator.blocks[-1].conv2.weight
+    (found,) = torch.autograd.grad(generator(z, labels).sum(), weight)
+    generator.equal_classes = 0.0
+    total = generator(z, labels).sum()
+    (plain,) = torch.autograd.grad(total + 3 * penalty(outputs[-1], labels), weight)
+    torch.testing.assert_close(found, plain, rtol=1e-6, atol=1e-9)
+    generator.eval().equal_classes = 3.0
+    (evaluated,) = torch.autograd.grad(generator(z, labels).sum(), weight)
+    generator.equal_classes = 0.0
+    (same,) = torch.autograd.grad(generator(z, labels).sum(), weight)
+    assert torch.equal(evaluated, same)
+
+
+def test_where_it_cannot_be_had_is_an_error():
+    with pytest.raises(ValueError, match=r"needs a generator with classes, not generator\.normalization=WC"):
+        tiny_config("WC", "plain", equal_classes=0.1)
+    config = tiny_config("cWC", equal_classes=0.1)
+    with pytest.raises(ValueError, match="train with one process"):
+        check_shares(config, Rank(count=2))
+    with pytest.raises(ValueError, match="for the package's generators"):
+        build_players(config, torch.device("cpu"), custom=Custom(generator=torch.nn.Linear(1, 1)))
