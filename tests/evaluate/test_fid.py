@@ -63,6 +63,18 @@ def test_a_set_of_fewer_images_than_features_is_at_distance_zero_from_itself():
     assert frechet_distance(moments, moments) <= 1e-13 * float(moments.covariance.trace())
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_rounding_makes_no_distance_negative(seed):
+    moments = features_to_moments(features(200, 16, seed))
+    assert frechet_distance(moments, moments) >= 0
+
+
+def test_moments_in_float32_are_computed_with_in_float64():
+    narrow = [Moments(*(part.float() for part in features_to_moments(features(100, 12, seed)))) for seed in (0, 1)]
+    wide = [Moments(*(part.double() for part in moments)) for moments in narrow]
+    assert frechet_distance(*narrow) == frechet_distance(*wide)
+
+
 def test_gaussians_on_a_line_follow_the_closed_form():
     first = Moments(torch.tensor([1.0]).double(), torch.tensor([[9.0]]).double())
     second = Moments(torch.tensor([5.0]).double(), torch.tensor([[4.0]]).double())
@@ -143,6 +155,12 @@ def test_a_large_common_offset_costs_no_precision():
     torch.testing.assert_close(running.moments().covariance, torch.cov(data.mT), rtol=0, atol=1e-8)
 
 
+def test_moments_keep_no_graph_of_the_features():
+    running = RunningMoments(3)
+    running.update(features(5, 3).requires_grad_())
+    assert not any(part.requires_grad for part in running.moments())
+
+
 def test_an_empty_batch_changes_nothing():
     running = RunningMoments(3)
     running.update(features(5, 3))
@@ -217,6 +235,11 @@ def test_the_trace_of_the_gpu_is_that_of_the_cpu():
     assert eigen == pytest.approx(singular, rel=1e-12)
 
 
+def test_a_negative_eigenvalue_adds_nothing_to_the_trace_of_the_gpu():
+    covariance = torch.diag(torch.tensor([4.0, -1.0, 9.0]).double())
+    assert float(_trace_by_eigenvalues(covariance, torch.eye(3).double())) == 5.0
+
+
 def test_fewer_images_than_features_cost_the_trace_of_the_gpu_no_more_than_is_said():
     singular, eigen, largest = traces(20, 64)
     assert abs(eigen - singular) < 64 * 1e-8 * largest
@@ -232,3 +255,12 @@ def test_shared_moments_are_those_of_all_features():
         list(threads.map(lambda part: part.share(rank), parts))
     for part in parts:
         torch.testing.assert_close(part.moments(), features_to_moments(values), **EXACT)
+
+
+def test_processes_without_features_share_nothing_and_can_go_on():
+    parts, rank = (RunningMoments(4), RunningMoments(4)), TwoRanks()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda part: part.share(rank), parts))
+    values = features(30, 4)
+    parts[0].update(values)
+    torch.testing.assert_close(parts[0].moments(), features_to_moments(values), **EXACT)

@@ -1,11 +1,16 @@
 """What is scored does not depend on batches, processes or the order of files."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.evaluate.cases import Replay, pictures, pictures_of, stripes
 
+from wcgan import data
 from wcgan.core.processes import Rank
-from wcgan.evaluate.image_sets import CHUNK, GeneratedImages, StoredImages, batches, content_order
+from wcgan.evaluate import image_sets
+from wcgan.evaluate.image_sets import CHUNK, GeneratedImages, StoredImages, absolute_paths, batches, content_order
+from wcgan.runs.config import DataConfig
 
 
 def gathered(source, count, batch, ranks=1):
@@ -65,3 +70,21 @@ def test_the_order_of_stored_images_is_decided_by_their_content():
     first, second = (gathered(StoredImages(pictures_of(each)), 300, 64) for each in (images, shuffled))
     assert torch.equal(first, second)
     assert sorted(content_order(images).tolist()) == list(range(300))
+
+
+def test_a_run_finds_its_folders_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named, own = absolute_paths(DataConfig("cifar10", folder="sets")), absolute_paths(DataConfig("cats"))
+    assert (named.name, named.folder) == ("cifar10", str(Path.cwd() / "sets"))
+    assert (own.name, own.folder) == (str(Path.cwd() / "cats"), None)
+
+
+@pytest.mark.parametrize(("width", "resolution"), [(8, 8), (6, None)])
+def test_a_classifier_learns_from_images_of_the_size_of_the_real_ones(width, resolution, monkeypatch):
+    asked = []
+    monkeypatch.setattr(data, "splits", lambda name: ("train",))
+    monkeypatch.setattr(data, "load", lambda *which, **options: asked.append(options))
+    monkeypatch.setattr(image_sets, "load_small_classifier", lambda *images, **options: None)
+    real = pictures_of(pictures(4)[..., :width].contiguous(), split="test")
+    image_sets.classifier_for(real, "cats", "cpu", Rank())
+    assert [(each["resolution"], each["channels"]) for each in asked] == [(resolution, 3)]

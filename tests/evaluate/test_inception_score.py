@@ -45,6 +45,16 @@ def test_every_image_counts_where_the_splits_do_not_divide_them():
     assert inception_score(logits, splits=3)[0] != inception_score(changed, splits=3)[0]
 
 
+@pytest.mark.parametrize(("n", "splits"), [(10, 3), (11, 3), (23, 4), (7, 7)])
+def test_split_k_begins_at_image_k_n_over_splits(n, splits):
+    logits = torch.randn(n, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parts = [logits[k * n // splits : (k + 1) * n // splits].softmax(1) for k in range(splits)]
+    scores = [math.exp((p * (p.log() - p.mean(0).log())).sum(1).mean()) for p in parts]
+    deviation = math.sqrt(sum((score - sum(scores) / splits) ** 2 for score in scores) / splits)
+    expected = pytest.approx((sum(scores) / splits, deviation), rel=1e-11, abs=1e-14)
+    assert inception_score(logits, splits) == expected
+
+
 def test_a_constant_added_to_an_images_logits_changes_nothing():
     logits = torch.randn(30, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert inception_score(logits + 7, splits=3)[0] == pytest.approx(inception_score(logits, splits=3)[0], rel=1e-12)

@@ -1,5 +1,8 @@
 """Precision and recall against an oracle in NumPy, torch-fidelity's, and what must hold for any two sets."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +43,30 @@ def test_the_shares_are_those_of_the_definition(name, neighbours, chunk, monkeyp
     monkeypatch.setattr(metrics, "CHUNK", chunk)
     generated, real = CASES[name]
     assert precision_recall(generated, real, neighbours) == oracle(generated.numpy(), real.numpy(), neighbours)
+
+
+class ThreadRank:
+    """One of two threads that share the work as two processes do."""
+
+    count, barrier, handed_in = 2, threading.Barrier(2), {}
+
+    def __init__(self, index):
+        self.index = index
+
+    def total(self, value):
+        self.handed_in[self.index] = value
+        self.barrier.wait(10)
+        total = sum(self.handed_in.values())
+        self.barrier.wait(10)
+        return total
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_find_the_shares_of_one(name, monkeypatch):
+    monkeypatch.setattr(metrics, "CHUNK", 7)
+    with ThreadPoolExecutor(2) as threads:
+        shares = list(threads.map(lambda index: precision_recall(*CASES[name], rank=ThreadRank(index)), range(2)))
+    assert shares == 2 * [precision_recall(*CASES[name])]
 
 
 def test_the_shares_are_torch_fidelitys():

@@ -9,7 +9,7 @@ from tests.evaluate.cases import Replay, digits, pictures, pictures_of, plan, st
 
 import wcgan
 from wcgan.evaluate.fid import features_to_moments, frechet_distance
-from wcgan.evaluate.metrics import inception_score
+from wcgan.evaluate.metrics import inception_score, precision_recall
 from wcgan.evaluate.protocol import PROTOCOLS, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 
@@ -67,6 +67,23 @@ def test_each_score_takes_the_images_its_protocol_has(stripe_classifier):
         pytest.approx(deviation, rel=1e-5),
     )
     assert scores[ACCURACY] == float((logits.argmax(1) == wanted).double().mean())
+
+
+def test_precision_and_recall_are_not_exchanged(stripe_classifier):
+    images, real = stripes(60, seed=1), stripes(40)
+    across = replace(images, images=images.images[images.labels == 0], labels=None)
+    scores = evaluate_images(across, real, [stripe_classifier], plan(40, 30), metrics=("pr",))
+    precision, recall = precision_recall(*(stripe_classifier.features(each.images) for each in (across, real)))
+    assert recall < precision  # one of the two classes
+    assert (scores["precision(classifier)"], scores["recall(classifier)"]) == (precision, recall)
+
+
+def test_progress_counts_the_images_that_are_scored(stripe_classifier):
+    told = []
+    options = {"batch": 16, "progress": lambda *what: told.append(what)}
+    evaluate_images(stripes(), stripes(), [stripe_classifier], plan(40, 40), **options)
+    scored = [(done, there) for what, done, there in told if what == "images to score"]
+    assert scored == [(16, 40), (32, 40), (40, 40)]
 
 
 def test_a_set_against_itself_is_at_distance_zero(digit_classifier, inception):

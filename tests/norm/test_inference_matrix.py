@@ -251,8 +251,9 @@ def test_a_compiled_function_uses_the_covariance_that_it_is_handed(name):
         torch.testing.assert_close(compiled(covariance), call(covariance), **EXACT)
 
 
-def test_a_layer_put_into_evaluation_in_inference_mode_can_be_differentiated():
-    layer = make_layer("WC")
+@pytest.mark.parametrize("move", [lambda layer: layer, lambda layer: layer.float().double()], ids=["made", "moved"])
+def test_a_layer_put_into_evaluation_in_inference_mode_can_be_differentiated(move):
+    layer = move(make_layer("WC"))
     with torch.inference_mode():
         layer.eval()
     layer(make_batch(5, CHANNELS, 2, 2)).sum().backward()

@@ -82,6 +82,14 @@ def test_it_moves_changes_mode_and_type_and_is_pickled_before_the_first_batch():
     assert not network[1].training
 
 
+def test_a_frozen_layer_stays_in_evaluation_before_and_after_the_first_batch():
+    layer = wcgan.freeze_statistics(wcgan.LazyWhiteningColoring2d()).train()
+    assert not layer.training
+    layer(torch.randn(4, 3, 5, 5))
+    assert not layer.training
+    assert layer.num_batches_tracked == 0
+
+
 def test_statistics_are_updated_from_the_first_batch():
     network = nn.Sequential(wcgan.LazyWhiteningColoring2d())
     wcgan.update_statistics([torch.randn(4, 3, 5, 5) for _ in range(2)], network)

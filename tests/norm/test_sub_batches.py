@@ -111,6 +111,15 @@ def test_evaluation_is_not_affected(name):
         assert torch.equal(layer(*inputs), wanted)
 
 
+@pytest.mark.parametrize("name", WHITENED_PATHS)
+def test_evaluation_with_batch_statistics_takes_the_batch_as_a_whole(name):
+    layer = make_layer(name, track_running_stats=False).eval()
+    inputs = make_inputs(layer, SAMPLES, CHANNELS, 3, 2)
+    wanted = layer(*inputs)
+    with sub_batches(layer, PARTS):
+        assert torch.equal(layer(*inputs), wanted)
+
+
 def test_every_whitening_layer_of_a_network_takes_part():
     network = nn.Sequential(
         wcgan.WhiteningColoring2d(CHANNELS), nn.Conv2d(CHANNELS, 6, 1), nn.ReLU(), wcgan.WhiteningColoring2d(6)

@@ -47,6 +47,18 @@ def test_batch_normalisation_is_updated_as_by_pytorch():
     torch.testing.assert_close(snapshot(model), snapshot(other), **EXACT)
 
 
+def test_a_compiled_layer_evaluates_with_the_new_statistics():
+    torch._dynamo.reset()
+    layer, x = make_layer("WC").eval(), make_batch(5, CHANNELS, 2, 2, seed=9)
+    compiled = torch.compile(layer, backend="eager")
+    before = compiled(x)
+    wcgan.update_statistics(batches(), layer)
+    after = compiled(x)
+    assert not torch.allclose(after, before, atol=0.1)
+    torch.testing.assert_close(after, layer(x), **EXACT)
+    torch._dynamo.reset()
+
+
 def test_the_first_entry_of_a_batch_is_the_input():
     layer, other = make_layer("WC"), make_layer("WC")
     wcgan.update_statistics([(x, "label") for x in batches()], layer, device="cpu")

@@ -7,6 +7,7 @@ from tests.report.reader import read_page
 from tests.report.tables import DASH, finished
 
 from wcgan.paper.tables import Row, Table
+from wcgan.report.order import EVERY, MEAN, REVERSED, order_of
 
 PAPER = {"digits/a": 13.5, "digits/b": 15.4, "digits/c": 22.1}  # b is too near to a
 TABLE = Table("", "Some", tuple(Row(preset, {"FID 10k": (figure, None)}) for preset, figure in PAPER.items()))
@@ -50,12 +51,33 @@ def test_pairs_that_the_paper_separates_are_compared_with_every_seed(write, runs
     assert sentence.endswith("2 have its order by their means, 2 with every seed; by the best until then, 2 and 2.")
 
 
+def test_a_difference_of_just_the_separation_is_too_small(write, runs):
+    near = Table("", "Near", (TABLE.rows[0], Row("digits/c", {"FID 10k": (PAPER["digits/a"] + 2, None)})))
+    files = write(runs(a=[{1000: 14.0}], c=[{1000: 21.0}]), near)
+    assert HEAD not in files["md"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "expected"),
+    [([1, 2], [2.5, 3], EVERY), ([1, 2], [2, 3], MEAN), ([2, 4], [3, 3], REVERSED), ([3, 5], [1, 4], REVERSED)],
+)
+def test_equal_values_are_not_in_order(better, worse, expected):
+    assert order_of(better, worse) == expected
+
+
 def test_p_is_corrected_for_the_pairs_alone(write, runs):
     values = {"a": [14.0, 15.0], "b": [16.0, 17.0], "c": [21.0, 25.0]}
     _, pairs = order(write(runs(**{name: [{1000: value} for value in own] for name, own in values.items()}), TABLE))
     plain = [stats.ttest_ind(values[name], values["c"], equal_var=False).pvalue for name in "ab"]
     holm = [2 * min(plain), max(2 * min(plain), max(plain))]
     assert sorted(float(pair["p, corrected"]) for pair in pairs) == pytest.approx(sorted(holm), abs=5e-4)
+
+
+def test_p_compares_the_values_at_the_shared_iteration_not_the_best(write, runs):
+    a, c = [{500: 14.5, 1000: 14.0}, {500: 19.0, 1000: 20.0}], [{500: 12.0, 1000: 19.0}, {500: 13.0, 1000: 26.0}]
+    _, (pair,) = order(write(runs(a=a, c=c), TABLE))
+    p = stats.ttest_ind([14.0, 20.0], [19.0, 26.0], equal_var=False).pvalue
+    assert float(pair["p, corrected"]) == pytest.approx(p, abs=5e-4)
 
 
 def test_overlapping_seeds_are_in_order_by_their_means_alone_and_a_best_may_be_reversed(write, runs):
@@ -70,6 +92,24 @@ def test_rows_are_compared_where_most_seeds_of_both_were_scored(write, runs):
     long = [{500: 20.0, 1000: 10.0}, {500: 22.0}]
     _, (pair,) = order(write(runs(a=long, c=[{500: 30.0, 1000: 5.0}, {500: 32.0}]), TABLE))
     assert (pair["At iteration"], pair["Ours"], pair["Seeds"]) == ("500", "+10.00, every seed", "2 and 2")
+
+
+def test_many_seeds_of_one_row_do_not_make_up_for_few_of_the_other(write, runs):
+    a = [{500: 20.0, 1000: 10.0}, {500: 22.0, 1000: 11.0}, {1000: 12.0}]
+    _, (pair,) = order(write(runs(a=a, c=[{500: 30.0, 1000: 25.0}, {500: 32.0}]), TABLE))
+    assert (pair["At iteration"], pair["Seeds"]) == ("500", "2 and 2")
+
+
+def test_evaluations_without_the_score_or_against_other_images_do_not_count_as_best(write, tmp_path):
+    other = published(600, FID=1.0)
+    other["protocol"]["reference"] = {"split": "train", "images": 10_000}
+    early = (published(300, IS=5.0), other, published(800, FID=11.0))
+    folders = {
+        "digits/a": [finished(tmp_path / "a", 0, *early, published(1000, FID=12.0))],
+        "digits/c": [finished(tmp_path / "c", 0, published(1000, FID=30.0))],
+    }
+    _, (pair,) = order(write(folders, TABLE))
+    assert pair["Ours, best until then"] == "+19.00, every seed"
 
 
 def test_what_comes_after_the_shared_iteration_does_not_count_as_best(write, runs):

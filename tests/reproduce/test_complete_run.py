@@ -1,13 +1,16 @@
 """Where a run stands, from the lines it has written."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tests.evaluate.cases import random_weights
 from tests.reproduce.cases import tiny
 
+from wcgan.evaluate.command import EvaluationConfig
 from wcgan.evaluate.inception import VARIABLE
+from wcgan.reproduce import complete_run
 from wcgan.reproduce.complete_run import Scorer, find_scorer, missing_figures, run_to_summary
 from wcgan.reproduce.plan import plan_table
 from wcgan.runs.folder import new_run
@@ -121,6 +124,34 @@ def test_a_run_stands_where_its_lines_say(lines, state, iteration, tmp_path):
     new_run(run.folder, run.config).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     summary = run_to_summary(run, CLASSIFIER)
     assert (summary.status, summary.iteration) == (state, iteration)
+
+
+def test_a_run_that_diverged_has_no_figures(tmp_path):
+    (run,) = plan_table("digits", ["WC"], settings=tiny(), out=tmp_path).runs
+    line = evaluation("paper-10k", 20, 359, 12, {"splits": 10, "scored_by_IS": 20}, **{"FID(classifier)": 13.5})
+    lines = [line | {"IS(classifier)": 9.0}, {"kind": "event", "iteration": 12, "what": "diverged"}]
+    new_run(run.folder, run.config).metrics.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    assert missing_figures(run, CLASSIFIER, lines) == {}
+    summary = run_to_summary(run, CLASSIFIER)
+    assert (summary.status, summary.figures) == ("diverged", "")
+
+
+@pytest.mark.parametrize("scorer", [INCEPTION, CLASSIFIER], ids=lambda scorer: scorer.features)
+def test_what_is_missing_is_measured_by_the_scorer_with_the_runs_own_seed(scorer, tmp_path, monkeypatch):
+    asked = []
+
+    def evaluate(target, config):
+        asked.append((target, config))
+        return SimpleNamespace(iteration=12, scores={"FID": 13.5})
+
+    monkeypatch.setattr(complete_run, "evaluate", evaluate)
+    *_, planned = plan_table("digits", ["WC"], seeds=4, settings=tiny(), out=tmp_path).runs
+    run = new_run(planned.folder, planned.config)
+    complete_run._measure(run, "paper-10k", ("fid",), scorer)
+    options = {"protocol": "paper-10k", "metrics": ("fid",), "features": (scorer.features,), "images": 20, "seed": 3}
+    assert asked == [(str(run.folder), EvaluationConfig(**options, device="cpu"))]
+    (line,) = run.lines()
+    assert (line["kind"], line["iteration"], line["FID"]) == ("evaluation", 12, 13.5)
 
 
 def test_without_weights_the_classifier_looks_and_a_note_says_so():

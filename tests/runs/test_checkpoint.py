@@ -211,6 +211,14 @@ DAMAGE = {
 }
 
 
+def test_an_iteration_that_floats_cannot_tell_from_the_next_is_refused(tmp_path):
+    write_checkpoint(tmp_path, "best", tensors(), {"iteration": 2**53 - 1})
+    assert read_checkpoint(tmp_path / "best").facts["iteration"] == 2**53 - 1
+    write_checkpoint(tmp_path, "best", tensors(), {"iteration": 2**53})
+    with pytest.raises(CheckpointError, match="iteration must be a whole number"):
+        read_checkpoint(tmp_path / "best")
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_is_passed_over_and_named(damage, tmp_path):
     write(tmp_path, 1, 2)

@@ -73,6 +73,8 @@ def test_draws_cover_the_published_ranges():
     assert how.moved.unique().tolist() == list(range(-4, 5))  # an eighth of the side
     assert how.hole.unique().tolist() == list(range(33))  # of an even hole, one place more than pixels
     assert draw_augmentation(ALL, (2000,), 30, torch.Generator().manual_seed(0)).hole.max() == 29  # of an odd one
+    rounded = draw_augmentation(ALL, (2000,), 12, torch.Generator().manual_seed(0))
+    assert rounded.moved.unique().tolist() == list(range(-2, 3))  # an eighth is 1.5
     assert 0 <= how.color.min() < 0.01
     assert 0.99 < how.color.max() < 1
     assert how.mirrored.float().mean().item() == pytest.approx(0.5, abs=0.05)

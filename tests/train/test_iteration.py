@@ -1,5 +1,6 @@
 """One iteration: who moves when, which games run, what the average is."""
 
+import copy
 import math
 from contextlib import nullcontext
 from dataclasses import replace
@@ -109,6 +110,29 @@ def test_every_update_is_shown_its_own_images(monkeypatch):
 HEADS = {"plain": ("WC", "plain"), "projection": ("cWC", "projection"), "acgan": ("cWC", "acgan")}
 
 
+def scores_before(players, inputs):
+    """What the discriminator says of the first real and generated images, before anything is trained."""
+    generator, discriminator = copy.deepcopy((players.generator, players.discriminator))
+    labels, fake_labels = (None if each is None else each[0] for each in (inputs.real_labels, inputs.critic_labels))
+    conditional, projection = generator.config.conditional, discriminator.config.head == "projection"
+    with torch.no_grad():
+        fake = generator(inputs.critic_noise[0], fake_labels if conditional else None)
+        real_scores = discriminator(inputs.real[0], labels if projection else None).realness
+        return real_scores, discriminator(fake, fake_labels if projection else None).realness
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_discriminator_is_to_score_real_images_high_and_generated_ones_low(head):
+    config = with_discriminator(tiny_config(*HEADS[head]), spectral_norm=False)
+    players, inputs = tiny_players(config), tiny_batches(config).draw(0)
+    real, fake = scores_before(players, inputs)
+    _, losses = run_iteration(config, players=players)
+    expected = (1 - real).clamp_min(0).mean() + (1 + fake).clamp_min(0).mean()
+    swapped = (1 + real).clamp_min(0).mean() + (1 - fake).clamp_min(0).mean()
+    assert abs(expected - swapped) > 1e-3
+    assert losses["loss/discriminator"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 @pytest.mark.parametrize("game", GAMES)
 @pytest.mark.parametrize("head", HEADS)
 def test_every_game_with_every_head_has_finite_losses(game, head):
@@ -185,6 +209,15 @@ def test_what_is_minimised_with_a_penalty_is_the_loss_and_ten_penalties(updates)
     _, losses = run_iteration(tiny_config("WC", "plain", **GAMES["wasserstein"]))
     expected = losses["loss/discriminator"] + 10 * losses["loss/gradient_penalty"]
     assert updates[0][1].item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize(("name", "weight"), [("consistency", 10.0), ("lecam", 0.3)])
+def test_what_is_minimised_with_a_regularisation_is_the_loss_and_its_weighted_sum(name, weight, updates):
+    _, losses = run_iteration(tiny_config("WC", "plain", **{name: weight}))
+    regularisation = losses[f"loss/{name}"]
+    assert regularisation > 1e-4
+    expected = losses["loss/discriminator"] + weight * regularisation
+    assert updates[0][1].item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("head", ["plain", "projection", "acgan"])

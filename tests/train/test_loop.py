@@ -293,6 +293,8 @@ def test_a_batch_that_cannot_be_shared_equally_is_said():
 
     with pytest.raises(ValueError, match=r"train\.batch=4 cannot be shared equally by 3 processes"):
         check_shares(tiny_config(), Rank(0, 3))
+    with pytest.raises(ValueError, match=r"train\.generator_batch=4 cannot be shared equally by 3 processes"):
+        check_shares(tiny_config(batch=6), Rank(0, 3))
 
 
 def test_every_line_of_metrics_is_json_of_its_own(tmp_path):
