@@ -82,8 +82,9 @@ def order_to_section(results: Results) -> Markup:
         tag("tr", tag("th", row[0], scope="row"), *map(cell, HEADS[1:], map(_unbroken, row[1:])))
         for row in pairs_to_rows(pairs)
     ]
-    notes = (tag("p", pairs_to_sentence(pairs), class_="note"), tag("p", EXPLAINED, class_="note soft"))
-    return join([tag("h2", "Order of rows"), folded(table([header], rows, "tests"), len(rows), "pairs"), *notes])
+    found, explained = tag("p", pairs_to_sentence(pairs)), tag("p", EXPLAINED, class_="note soft")
+    shown = folded(table([header], rows, "tests"), len(rows), "pairs")
+    return join([tag("h2", "Order of rows"), found, shown, explained])
 
 
 def runs_to_section(groups: Sequence[Group]) -> Markup:
