@@ -49,7 +49,7 @@ CONFIGS = {
     "cWC_sa": ("cWC_sa", "projection", {}),
     "cWC, ACGAN": ("cWC", "acgan", {}),
     "WC, recipe": ("WC", "plain", RECIPE),
-    "cWC, recipe": ("cWC", "projection", RECIPE | {"equal_classes": 0.1}),
+    "cWC, recipe": ("cWC", "projection", RECIPE | {"equal_classes": 0.1, "critic_statistics": "iteration"}),
 }
 
 

@@ -29,8 +29,9 @@ def config(request):
 
 
 @torch.no_grad()
-def one_after_another(generator, noise, labels):
+def one_after_another(generator, noise, labels, together=False):
     """The slow, obvious way."""
+    assert not together
     return torch.stack([generator(z, None if labels is None else labels[i]) for i, z in enumerate(noise)])
 
 
@@ -68,6 +69,25 @@ def test_each_update_has_statistics_of_its_own():
     alone = critic_images(copy.deepcopy(generator), noise[:1], None)
     beside_others = critic_images(copy.deepcopy(generator), torch.cat([noise[:1], 100 * noise[1:]]), None)
     torch.testing.assert_close(beside_others[0], alone[0], rtol=1e-5, atol=1e-6)
+
+
+def test_with_the_statistics_of_an_iteration_all_its_images_are_one_batch(config):
+    generator, inputs = tiny_players(config).generator, tiny_batches(config).draw(0)
+    noise, labels = inputs.critic_noise, inputs.critic_labels if config.generator.conditional else None
+    expected = copy.deepcopy(generator)(noise.flatten(0, 1), None if labels is None else labels.flatten())
+    found = critic_images(generator, noise, labels, together=True)
+    torch.testing.assert_close(found.flatten(0, 1), expected.detach(), rtol=1e-5, atol=1e-6)
+    assert {int(layer.num_batches_tracked) for layer in generator.modules() if hasattr(layer, "parts")} == {1}
+
+
+def test_an_iteration_uses_the_statistics_that_the_config_names(monkeypatch):
+    asked = []
+    draw = module.critic_images
+    monkeypatch.setattr(module, "critic_images", lambda *given: asked.append(given[3]) or draw(*given))
+    for statistics in ("update", "iteration"):
+        config = tiny_config("cWC", "projection", critic_steps=2, batch=8, critic_statistics=statistics)
+        iterate(tiny_players(config), config)
+    assert asked == [False, True]
 
 
 def test_no_graph_is_kept_for_them(config):

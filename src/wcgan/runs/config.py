@@ -90,6 +90,9 @@ class TrainConfig(LoopConfig):
     """Weight of the two-sided gradient penalty; 10 in the paper's GP runs."""
     critic_steps: int = 5
     """Discriminator updates for each of the generator."""
+    critic_statistics: Literal["update", "iteration"] = "update"
+    """Whose statistics normalise the generated images of a discriminator update: its own batch's, or those of all the
+    updates in the iteration together."""
     generator_batch: int = 128
     """Generated images in a generator update."""
     beta1: float = 0.0

@@ -151,7 +151,8 @@ def train_iteration(
     losses: Losses = {}
 
     with autocast:
-        generated = critic_images(generator, inputs.critic_noise, inputs.critic_labels if conditional_g else None)
+        labels = inputs.critic_labels if conditional_g else None
+        generated = critic_images(generator, inputs.critic_noise, labels, train.critic_statistics == "iteration")
     made = branch_point(device, generator, discriminator)  # these images are the first to move running statistics
     reals, fakes = augment(inputs.real, inputs.real_view), augment(generated, inputs.critic_view)
     shifted = None if inputs.shift is None else augment(reals, inputs.shift)
@@ -213,16 +214,16 @@ def frozen(network: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None) -> Tensor:
+def critic_images(generator: Generator, noise: Tensor, labels: Tensor | None, together: bool = False) -> Tensor:
     """Images for all updates of the discriminator, `(s, b, C, H, W)` from `(s, b, noise)`; on a GPU in one pass.
 
-    The generator does not change between these updates, and each update's batch is normalised by its own statistics:
-    the images are those of one pass after another. On the CPU, whose cache is small, separate passes are faster.
+    The generator does not change between these updates. Each update's batch is normalised by its own statistics, as in
+    one pass after another, or all of them `together`. On the CPU, whose cache is small, separate passes are faster.
     """
     steps, batch = noise.shape[:2]
-    if noise.device.type == "cpu":
+    if noise.device.type == "cpu" and not together:
         return torch.stack([generator(z, None if labels is None else labels[i]) for i, z in enumerate(noise)])
-    with sub_batches(generator, steps):
+    with sub_batches(generator, 1 if together else steps):
         images: Tensor = generator(noise.flatten(0, 1), None if labels is None else labels.flatten())
     return images.unflatten(0, (steps, batch))
 
