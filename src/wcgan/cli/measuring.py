@@ -58,6 +58,12 @@ def evaluate(
     no_average: Annotated[
         bool, typer.Option("--no-average", help="Score the generator itself, not its moving average.")
     ] = False,
+    batch_statistics: Annotated[
+        int | None,
+        typer.Option(
+            help="Normalise generated images by batches of this size.", show_default="by the running statistics"
+        ),
+    ] = None,
     resolution: Annotated[int | None, typer.Option(help="Resize the images of both folders to this side.")] = None,
     channels: Annotated[
         int | None, typer.Option(help="Convert the images of both folders: 1 for grey, 3 for colour.")
@@ -86,6 +92,7 @@ def evaluate(
         seed=seed,
         checkpoint=checkpoint,
         average=not no_average,
+        batch_statistics=batch_statistics,
         resolution=resolution,
         channels=channels,
         strict=strict,

@@ -16,6 +16,7 @@ from wcgan.core.device import find_device
 from wcgan.core.processes import Rank, join_processes
 from wcgan.core.terminal import OnProgress
 from wcgan.evaluate.image_sets import (
+    CHUNK,
     classifier_for,
     load_image_set,
     load_real_images,
@@ -27,6 +28,7 @@ from wcgan.evaluate.metrics import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Features, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 from wcgan.evaluate.small_classifier import Classifier
+from wcgan.norm import use_batch_statistics
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint, section
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
@@ -62,6 +64,8 @@ class EvaluationConfig:
     """The checkpoint of a run: last, best or an iteration."""
     average: bool = True
     """Whether a run with a moving average of its generator is scored by that, or by the generator itself."""
+    batch_statistics: int | None = None
+    """Normalise generated images by the statistics of batches of this size; None for the running statistics."""
     resolution: int | None = None
     """For a folder: the side to which its images and the real images are resized."""
     channels: int | None = None
@@ -82,6 +86,8 @@ class EvaluationConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
+        if self.batch_statistics is not None and (self.batch_statistics < 2 or CHUNK % self.batch_statistics):
+            raise ValueError(f"--batch-statistics must be a power of 2 up to {CHUNK}, got {self.batch_statistics}")
 
 
 @dataclass(frozen=True)
@@ -159,8 +165,10 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
         config = replace(config, images=own.train.evaluate_images)  # as during training
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), None)
     sampler = load_generator(run.folder, found.path.stem, device, config.average)
+    if config.batch_statistics is not None:
+        use_batch_statistics(sampler.network)
     scores = evaluate_generator(
-        sampler_to_sample(sampler),
+        sampler_to_sample(sampler, config.batch_statistics or CHUNK),
         reference,
         networks,
         plan,
@@ -169,6 +177,8 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
     )
     if not config.average:
         scores["protocol"]["generator"] = "not averaged"
+    if config.batch_statistics is not None:
+        scores["protocol"]["statistics"] = f"of batches of {config.batch_statistics}"
     return Evaluation(scores, int(found.facts["iteration"]), run, notes, rank.first)
 
 
@@ -196,6 +206,8 @@ def _check_data(run: Run, own: Config, found: Checkpoint) -> None:
 
 
 def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
+    if config.batch_statistics is not None:
+        raise ValueError(f"--batch-statistics is for generators, and {target} is a set of images")
     if config.reference is None:
         raise ValueError(f"what should {target} be compared with? Give --data name:split or --data FOLDER")
     protocol, device = find_protocol(config.protocol or "all"), str(find_device(config.device))
@@ -282,11 +294,11 @@ def _options(
     }
 
 
-def sampler_to_sample(sampler: Sampler) -> Any:
+def sampler_to_sample(sampler: Sampler, batch: int = CHUNK) -> Any:
     """A generator as the function that evaluation needs; its images stay on the device."""
 
     def sample(count: int, labels: Tensor | None, seed: int) -> Tensor:
-        return sampler.from_noise(sampler.noise(count, seed), labels, stay=True)
+        return sampler.from_noise(sampler.noise(count, seed), labels, batch, stay=True)
 
     return sample
 

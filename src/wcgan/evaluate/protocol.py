@@ -129,10 +129,15 @@ def protocol_to_plan(
     return plan
 
 
+UNUSUAL = ("generator", "statistics")
+"""Facts of a recorded protocol that say how the generator was used, where not as usual."""
+
+
 def facts_to_name(score: str, facts: Mapping[str, Any]) -> str:
     """The name of the protocol that a recorded score was measured with, and the counts that concern that score.
 
-    IS depends on the sets of generated images, and every other score on the real and generated images.
+    IS depends on the sets of generated images, and every other score on the real and generated images. What is unusual
+    about the generator is part of the name: not averaged, or with the statistics of batches.
 
     Args:
         score: the score's name, such as "FID" or "IS(classifier)".
@@ -150,10 +155,12 @@ def facts_to_name(score: str, facts: Mapping[str, Any]) -> str:
         return name
     try:
         if score.lower().partition("(")[0] == "is":
-            return protocol.name + _changed_sets(protocol, facts["splits"], facts["scored_by_IS"])
-        return protocol.name + _changed_counts(protocol, facts["reference"]["images"], facts["generated"])
+            counts = _changed_sets(protocol, facts["splits"], facts["scored_by_IS"])
+        else:
+            counts = _changed_counts(protocol, facts["reference"]["images"], facts["generated"])
     except (KeyError, TypeError, ValueError, ZeroDivisionError):  # a record without its counts
         return name
+    return protocol.name + counts + "".join(f", {key} {facts[key]}" for key in UNUSUAL if key in facts)
 
 
 def _changed_counts(protocol: Protocol, reference: int, generated: int) -> str:

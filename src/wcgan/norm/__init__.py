@@ -16,7 +16,7 @@ from wcgan.norm.lazy import (
     LazyWhiteningColoring2d,
     LazyWhiteningColoring3d,
 )
-from wcgan.norm.statistics import freeze_statistics, sub_batches, update_statistics
+from wcgan.norm.statistics import freeze_statistics, sub_batches, update_statistics, use_batch_statistics
 from wcgan.norm.unconditional import WhiteningColoring1d, WhiteningColoring2d, WhiteningColoring3d
 from wcgan.norm.variants import VARIANTS, Variant, normalization
 
@@ -43,4 +43,5 @@ __all__ = [
     "normalization",
     "sub_batches",
     "update_statistics",
+    "use_batch_statistics",
 ]

@@ -128,6 +128,30 @@ def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
     return model
 
 
+def use_batch_statistics(model: nn.Module) -> nn.Module:
+    """Has every whitening layer use the statistics of its batch in evaluation mode too, for good.
+
+    Some published scores of GANs are of images that were normalised batch by batch. The running statistics stay in
+    the state dict, unused and unchanged, as with `track_running_stats=False` on PyTorch's batch normalisation.
+
+    Args:
+        model: a layer or a network, changed in place.
+
+    Returns:
+        The model.
+
+    Example:
+        >>> import torch, wcgan
+        >>> layer = wcgan.norm.use_batch_statistics(wcgan.WhiteningColoring1d(4, init="identity").eval())
+        >>> layer(5 + torch.randn(64, 4)).mean().abs() < 1e-5
+        tensor(True)
+    """
+    for layer in model.modules():
+        if isinstance(layer, WhiteningLayer):
+            layer.track_running_stats = False
+    return model
+
+
 @contextmanager
 def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
     """Context manager in which whitening layers in training mode treat a batch as equal consecutive sub-batches.

@@ -10,6 +10,7 @@ from typing import Any
 
 from wcgan.core.reading import open_inside, parse_json, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
+from wcgan.evaluate.protocol import UNUSUAL
 from wcgan.norm import VARIANTS
 from wcgan.report.numbers import is_number
 from wcgan.runs.checkpoint import MOST_FACTS
@@ -178,7 +179,7 @@ def score_key(evaluation: Record, name: str) -> str:
         return json.dumps(protocol)
     network = "classifier" if "(classifier)" in name else "inception"
     own = ("splits", "scored_by_IS") if name.startswith("IS") else ("reference", "generated", "kid_subset_size")
-    return json.dumps({key: protocol.get(key) for key in (network, "labels", *own)}, sort_keys=True)
+    return json.dumps({key: protocol.get(key) for key in (network, "labels", *UNUSUAL, *own)}, sort_keys=True)
 
 
 def read_runs(folders: list[Path]) -> list[RunRecord]:

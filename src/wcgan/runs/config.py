@@ -99,8 +99,9 @@ class TrainConfig(LoopConfig):
     """Adam's first moment."""
     beta2: float = 0.9
     """Adam's second moment."""
-    generated_labels: Literal["real", "uniform"] = "uniform"
-    """Labels of generated images in training: those of the real batch beside them, or uniform over the classes."""
+    generated_labels: Literal["real", "uniform", "balanced"] = "uniform"
+    """Labels of generated images in training: those of the real batch beside them, uniform over the classes, or each
+    class equally often in every batch."""
     schedule: Literal["linear", "constant"] = "linear"
     """Learning rate: linear decay to 0, or constant."""
     schedule_end: int | None = None

@@ -5,6 +5,7 @@ All are decided by the seed and the iteration's number alone: a resumed run and 
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -213,6 +214,9 @@ class GanBatches:
         if labels is not None and self.train.generated_labels == "real":
             critic_labels = labels
             generator_labels = repeat_to(labels[-1], generated)
+        elif self.classes is not None and self.train.generated_labels == "balanced":
+            critic_labels = balanced_labels(self.classes, iteration, (steps, batch), self.device)
+            generator_labels = balanced_labels(self.classes, iteration, (generated,), self.device)
         return GanInputs(
             self._real(iteration, index),
             None if labels is None else self.rank.share(labels, dim=1),
@@ -236,6 +240,8 @@ class GanBatches:
         z = torch.randn(*shape, self.noise, generator=random, device=self.device)
         if self.classes is None:
             return [z]
+        if self.train.generated_labels == "balanced":
+            return [z, balanced_labels(self.classes, iteration, shape, self.device)]
         if self.labels is None or self.train.generated_labels == "uniform":
             return [z, torch.randint(0, self.classes, shape, generator=random, device=self.device)]
         index = torch.randint(0, len(self.labels), shape, generator=random, device=self.device)
@@ -313,6 +319,12 @@ def batches_of(config: Config, dataset: Dataset, device: torch.device, rank: Ran
         rank,
         config.data.flip,
     )
+
+
+def balanced_labels(classes: int, iteration: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """All classes in turn, on and on from one iteration to the next: in each batch equally often, give or take one."""
+    start, count = iteration * prod(shape), prod(shape)
+    return (torch.arange(start, start + count, device=device) % classes).view(shape)
 
 
 def repeat_to(labels: Tensor, count: int) -> Tensor:
