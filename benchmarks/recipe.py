@@ -17,6 +17,7 @@ from wcgan.core.terminal import rows_to_markdown
 from wcgan.paper.presets import configure
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
+from wcgan.train.journal import facts_of
 from wcgan.train.start import start
 
 # What each row is a change of: the paper's networks and rate, with flips and a moving average.
@@ -74,7 +75,7 @@ def run_to_cells(row: str, run: Run) -> tuple[str, ...]:
     """A row of the table: its change, its last and its best FID, and what it cost."""
     lines = run.lines()
     found = [line for line in lines if line["kind"] == "evaluation"]
-    training = [line for line in found if line["protocol"]["name"] == found[0]["protocol"]["name"]]  # none made later
+    training = [line for line in found if facts_of(line) == facts_of(found[0])]  # none made later
     scores = [next(v for k, v in line.items() if k.startswith("FID")) for line in training]
     last = [line for line in lines if line["kind"] == "train"][-1]
     return (

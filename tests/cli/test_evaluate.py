@@ -34,6 +34,19 @@ def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_r
     assert "50 generated against 359" in (digits_run / "report.html").read_text()
 
 
+def test_scores_with_batch_statistics_say_so_on_the_terminal_and_on_the_page(command, digits_run):
+    arguments = ("--features", "classifier", "--images", 20, "--metrics", "fid", "--device", "cpu")
+    assert command("evaluate", digits_run, *arguments)[0] == 0
+    code, out, _ = command("evaluate", digits_run, *arguments, "--batch-statistics", 32)
+    said = "Generated images are normalised by statistics of batches of 32."
+    assert code == 0
+    assert said in out
+    assert Run(digits_run).lines()[-1]["protocol"]["statistics"] == "of batches of 32"
+    page = (digits_run / "report.html").read_text()
+    assert page.count(said) == 1
+    assert "statistics of batches of 32" in page.replace(said, "")  # the name of its score
+
+
 def test_figures_go_where_they_are_sent(command, place, digits_cache, monkeypatch):
     monkeypatch.setenv("WCGAN_CACHE", str(digits_cache))
     arguments = ("--features", "classifier", "--metrics", "fid", "--device", "cpu", "--out", "figures")

@@ -9,11 +9,14 @@ from tests.data.cases import random_images, save
 from tests.evaluate.cases import pictures, write_pictures
 from tests.train.test_start import TINY
 
-from wcgan.evaluate.command import EvaluationConfig, doubts, evaluate, path_to_checkpoint
+from wcgan.core.images import to_uint8
+from wcgan.evaluate.command import EvaluationConfig, doubts, evaluate, path_to_checkpoint, sampler_to_sample
 from wcgan.evaluate.image_sets import load_image_set, name_to_parts
 from wcgan.evaluate.small_classifier import Classifier, ClassifierFacts, ClassifierNetwork
+from wcgan.norm import use_batch_statistics
 from wcgan.paper.presets import configure
 from wcgan.runs.pretrained import shipped
+from wcgan.runs.sampler import load_generator
 from wcgan.train.start import start
 
 CLASSIFIER = {"features": ("classifier",)}
@@ -103,6 +106,48 @@ def test_the_generator_itself_can_be_scored_in_place_of_its_average(run, tmp_pat
     assert scores_of(tmp_path / "plain", **options).scores[FID] == itself[FID]  # an average changes no training
     with pytest.raises(ValueError, match="plain has no moving average of its generator: leave out --no-average"):
         scores_of(tmp_path / "plain", **options, average=False)
+
+
+@pytest.fixture(scope="module")
+def by_statistics(run, digits_cache):
+    """The scores of a run with running statistics, and with those of batches of 16 and of 64."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WCGAN_CACHE", str(digits_cache))
+        options = {**CLASSIFIER, "images": 30, "metrics": ("fid",)}
+        return {size: scores_of(run, **options, batch_statistics=size).scores for size in (None, 16, 64)}
+
+
+def test_the_statistics_that_normalise_generated_images_change_their_score(by_statistics):
+    assert len({scores[FID] for scores in by_statistics.values()}) == 3
+
+
+def test_a_protocol_records_the_statistics_only_where_they_are_those_of_batches(by_statistics):
+    usual = by_statistics[None]["protocol"]
+    assert "statistics" not in usual
+    for size in (16, 64):
+        assert by_statistics[size]["protocol"] == usual | {"statistics": f"of batches of {size}"}
+
+
+def test_with_batch_statistics_each_batch_of_generated_images_is_one_of_training(run):
+    sampler, training = (load_generator(run, device="cpu") for _ in range(2))
+    labels = torch.arange(256) % 10
+    use_batch_statistics(sampler.network)
+    drawn = sampler_to_sample(sampler, 64)(256, labels, 7)
+    training.network.train()
+    for z, y, images in zip(sampler.noise(256, 7).split(64), labels.split(64), drawn.split(64), strict=True):
+        assert torch.equal(to_uint8(training.network(z, y)), images)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16, 32, 64, 128, 256])
+def test_batches_for_statistics_may_have_any_size_that_divides_a_chunk(size):
+    assert EvaluationConfig(batch_statistics=size).batch_statistics == size
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["folder", "named set"])
+def test_a_set_of_images_has_no_batch_statistics(folders, named):
+    target = "digits:train" if named else folders[0]
+    with pytest.raises(ValueError, match=f"--batch-statistics is for generators, and .*{target} is a set of images"):
+        scores_of(target, folders[1], batch_statistics=64)
 
 
 def test_a_generator_of_the_package_is_scored_by_its_name_and_nothing_is_written_into_the_package():
@@ -210,6 +255,10 @@ def test_images_of_several_sizes_need_a_resolution(folders, weights_file):
         ({"features": ()}, "--features takes some of inception, classifier, got none"),
         ({"batch": 0}, "--batch must be at least 1, got 0"),
         ({"kid_subset_size": 1}, "--kid-subset-size must be at least 2, got 1"),
+        *(
+            ({"batch_statistics": size}, f"--batch-statistics must be a power of 2 up to 256, got {size}$")
+            for size in (-64, 0, 1, 48, 512)
+        ),
         ({"protocol": "20k"}, "unknown protocol '20k'; choose one of"),
         ({"protocol": "paper-5k"}, "needs 10,000 real images and there are 359.*--images N"),
         ({"resolution": 8}, "--resolution and --channels are for folders of images"),

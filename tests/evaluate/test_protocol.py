@@ -92,3 +92,13 @@ def test_too_few_images_are_refused(arguments, message):
 def test_an_unknown_protocol_is_said_with_those_there_are():
     with pytest.raises(ValueError, match="unknown protocol '10k'; choose one of paper-5k, paper-10k, 50k-train, all"):
         find_protocol("10k")
+
+
+@pytest.mark.parametrize("score", ["FID", "IS"])
+@pytest.mark.parametrize("fact", [{"statistics": "of batches of 64"}, {"generator": "not averaged"}])
+def test_an_unusual_use_of_the_generator_is_in_the_name_of_a_recorded_score(fact, score):
+    ((key, value),) = fact.items()
+    facts = recorded(protocol_to_plan(PROTOCOLS["paper-10k"], 10_000)) | fact
+    assert facts_to_name(score, facts) == f"paper-10k, {key} {value}"
+    without_counts = {"name": "paper-10k", **fact}
+    assert facts_to_name(score, without_counts) == f"paper-10k, {key} {value}"

@@ -22,6 +22,7 @@ from torch.nn.functional import conv2d
 from torch.nn.utils import parametrize
 
 import wcgan
+from wcgan.norm import use_batch_statistics
 from wcgan.norm._base import WhiteningLayer
 
 RESOLUTIONS = {28: (7, 2), 32: (4, 3), 48: (6, 3), 64: (4, 4), 128: (4, 5)}  # side -> base, blocks
@@ -45,6 +46,15 @@ def test_images_lie_between_minus_one_and_one_however_large_the_weights(kind):
     images = generator(make_noise())
     assert images.min() == -1
     assert images.max() == 1
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_with_batch_statistics_a_generator_makes_the_images_of_training(name):
+    generator = make_generator(name)
+    noise, labels = make_noise(), labels_for(generator)
+    with torch.no_grad():
+        wanted = copy.deepcopy(generator)(noise, *labels)
+        assert torch.equal(use_batch_statistics(generator).eval()(noise, *labels), wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,9 @@ from tests.norm.cases import (
     CHANNELS,
     EXACT,
     PATHS,
+    VARIANTS,
     WHITENED_PATHS,
+    assert_unchanged,
     gradients,
     make_batch,
     make_inputs,
@@ -18,6 +20,7 @@ from tests.norm.cases import (
 
 import wcgan
 from wcgan.functional._factorisations import FACTORISATIONS
+from wcgan.norm import use_batch_statistics
 
 STATISTICS = ("running_mean", "running_var", "running_covariance", "num_batches_tracked")
 
@@ -203,3 +206,63 @@ def test_training_without_gradients_moves_the_statistics_too():
     with torch.no_grad():
         other(x)
     torch.testing.assert_close(snapshot(other), snapshot(layer), rtol=0, atol=0)
+
+
+# Statistics of the batch in evaluation
+
+
+def trained_layer(name, dtype=torch.float64, **options):
+    """A layer with running statistics of another batch, and a batch."""
+    layer = make_layer(name, dtype=dtype, momentum=0.5, **options)
+    layer(*make_inputs(layer, 6, CHANNELS, 3, 2, seed=3, dtype=dtype))
+    return layer, make_inputs(layer, 8, CHANNELS, 3, 2, seed=4, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_with_batch_statistics_evaluation_has_the_output_of_training(name, dtype):
+    layer, inputs = trained_layer(name, dtype)
+    with torch.no_grad():
+        wanted = copy.deepcopy(layer)(*inputs)
+        found = use_batch_statistics(layer.eval())(*inputs)
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["WC", "cWC"])
+def test_with_batch_statistics_groups_are_whitened_as_in_training(name):
+    layer, inputs = trained_layer(name, groups=2)
+    wanted = copy.deepcopy(layer)(*inputs)
+    torch.testing.assert_close(use_batch_statistics(layer.eval())(*inputs), wanted, **EXACT)
+
+
+@pytest.mark.parametrize("name", WHITENED_PATHS)
+def test_batch_statistics_are_not_the_running_ones(name):
+    layer, inputs = trained_layer(name)
+    usual = layer.eval()(*inputs)
+    assert not torch.allclose(use_batch_statistics(layer)(*inputs), usual, atol=0.1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", PATHS)
+def test_with_batch_statistics_the_state_stays_as_it_was(name, training):
+    layer, inputs = trained_layer(name)
+    before, saved = snapshot(layer), copy.deepcopy(layer.state_dict())
+    use_batch_statistics(layer).train(training)(*inputs)
+    assert_unchanged(layer, before)
+    torch.testing.assert_close(dict(layer.state_dict()), dict(saved), rtol=0, atol=0)
+
+
+def test_every_whitening_layer_of_a_network_uses_its_batch_and_batch_normalisation_does_not():
+    network = torch.nn.Sequential(make_layer("WC"), torch.nn.BatchNorm2d(CHANNELS).double(), make_layer("BN"))
+    x = make_batch(8, CHANNELS, 3, 2, seed=4)
+    network(3 * x + 1)
+    network.eval()
+    wanted = copy.deepcopy(network)
+    wanted[0].train()
+    wanted[2].train()
+    assert torch.equal(use_batch_statistics(network)(x), wanted(x))
+
+
+def test_batch_statistics_are_those_of_one_process():
+    layer = use_batch_statistics(make_layer("WC", sync=True))
+    assert not layer.sync

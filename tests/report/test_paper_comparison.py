@@ -45,6 +45,19 @@ def test_the_best_is_never_of_another_network_or_other_real_images(write, tmp_pa
     assert row["FID 10k best"] == "18 at 1,000"
 
 
+@pytest.mark.parametrize("fact", [{"statistics": "of batches of 64"}, {"generator": "not averaged"}])
+def test_a_generator_that_was_used_unusually_is_not_compared_with_the_paper(write, tmp_path, fact):
+    unusual = published(1000, IS=9.9, FID=3.0)
+    unusual["protocol"] |= fact
+    both = finished(tmp_path / "both", 0, published(1000, IS=8.1, FID=18.0), unusual)
+    row = markdown(write({"digits/cWC": [both]})["md"])[0]
+    assert (row["FID 10k best"], row["FID 10k last"]) == ("18 at 1,000", "18")
+    assert row["IS best"].startswith("8.1")
+    alone = finished(tmp_path / "alone", 0, unusual)
+    row = markdown(write({"digits/cWC": [alone]})["md"])[0]
+    assert (row["FID 10k best"], row["FID 10k difference"], row["IS best"]) == (DASH, DASH, DASH)
+
+
 def test_the_best_of_several_seeds_is_the_mean_of_their_own(write, tmp_path):
     bests = {0: (400, 15.0), 1: (600, 17.0)}
     runs = [

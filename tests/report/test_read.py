@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from tests.report.cases import FID, config, evaluations, event, grid, training, write_run
+from tests.report.cases import FID, IS, config, evaluations, event, grid, training, write_run
 
 from wcgan.report import write_report
-from wcgan.report.read import read_runs
+from wcgan.report.read import read_runs, score_key
 
 
 def test_a_last_line_that_was_cut_short_is_counted_and_left_out(tmp_path):
@@ -40,6 +40,26 @@ def test_two_protocols_of_an_iteration_are_two_records_whatever_their_seeds(tmp_
         (200, "a", 7),
         (200, "b", 0),
     ]
+
+
+UNUSUAL = {"statistics": "of batches of 64"}
+
+
+def test_two_records_of_an_iteration_with_other_statistics_are_both_kept(tmp_path):
+    records = [*evaluations(200), *evaluations(200, scale=2.0, **UNUSUAL)]
+    (record,) = read_runs([write_run(tmp_path / "run", records=records)])
+    assert [(r["iteration"], r["protocol"].get("statistics")) for r in record.evaluations] == [
+        (200, None),
+        (200, "of batches of 64"),
+    ]
+
+
+@pytest.mark.parametrize("name", [FID, IS])
+@pytest.mark.parametrize("other", [{"statistics": "of batches of 128"}, {"generator": "not averaged"}, {}])
+def test_scores_of_a_generator_that_was_used_in_another_way_do_not_compare(name, other):
+    (one,), (another,) = (evaluations(200, **facts) for facts in (UNUSUAL, other))
+    assert score_key(one, name) != score_key(another, name)
+    assert score_key(one, name) == score_key(*evaluations(200, seed=5, **UNUSUAL), name)
 
 
 def test_machines_and_commits_are_those_of_all_its_starts(tmp_path):

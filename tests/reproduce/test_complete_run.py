@@ -55,6 +55,16 @@ def test_other_evaluations_do_not_count(line):
     assert missing_figures(cifar(), INCEPTION, [line])["paper-10k"] == ("is", "fid")
 
 
+UNUSUAL = [{"statistics": "of batches of 64"}, {"generator": "not averaged"}]
+
+
+@pytest.mark.parametrize("fact", UNUSUAL, ids=lambda fact: next(iter(fact)))
+def test_figures_of_a_generator_that_was_used_unusually_do_not_count(fact):
+    line = evaluation(IS=9.0, FID=13.5)
+    line["protocol"] |= fact
+    assert missing_figures(cifar(), INCEPTION, [line]) == missing_figures(cifar(), INCEPTION, [])
+
+
 @pytest.mark.parametrize("protocol", [{}, {"name": "paper-10k"}, {"name": "paper-10k", "reference": {"of": "x"}}])
 def test_a_figure_without_its_protocol_is_measured_again(protocol):
     line = evaluation("paper-10k", IS=9.0, FID=13.5) | {"protocol": protocol}
@@ -100,6 +110,28 @@ def test_of_a_small_set_trainings_own_evaluation_is_the_one_that_counts():
     assert missing_figures(run, CLASSIFIER, [line]) == {}
     fewer = evaluation("paper-10k, 20 generated against 359", 20, 359, 1500, sets | {"scored_by_IS": 20}, **scores)
     assert missing_figures(run, CLASSIFIER, [fewer]) == {"paper-10k": ("is", "fid")}
+
+
+@pytest.mark.parametrize("fact", UNUSUAL, ids=lambda fact: next(iter(fact)))
+def test_of_a_small_set_an_unusual_evaluation_does_not_count(fact):
+    (run,) = plan_table("digits", ["cWC"]).runs
+    scores = {"IS(classifier)": 9.0, "FID(classifier)": 13.5}
+    sets = {"splits": 10, "scored_by_IS": 2000}
+    line = evaluation("paper-10k, 2,000 generated against 359", 2000, 359, 1500, sets, **scores)
+    line["protocol"] |= fact
+    assert missing_figures(run, CLASSIFIER, [line]) == {"paper-10k": ("is", "fid")}
+
+
+def test_the_figures_of_a_run_leave_out_unusual_evaluations(tmp_path):
+    (run,) = plan_table("digits", ["WC"], settings=tiny(), out=tmp_path).runs
+    usual, unusual = (
+        evaluation("paper-10k", 20, 359, 12, {"splits": 10, "scored_by_IS": 20}, **{"FID(classifier)": fid})
+        for fid in (13.5, 3.5)
+    )
+    unusual["protocol"] |= UNUSUAL[0]
+    lines = [usual, unusual]
+    new_run(run.folder, run.config).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run_to_summary(run, CLASSIFIER).figures == "FID(classifier) 13.50"
 
 
 @pytest.mark.parametrize(

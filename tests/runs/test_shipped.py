@@ -147,6 +147,17 @@ def test_the_origin_names_the_commit_of_every_part_of_a_run(tmp_path):
     )
 
 
+def test_the_origin_has_the_scores_of_the_last_usual_evaluation(tmp_path):
+    run = Run(tmp_path / "run")
+    shutil.copytree(shipped(DIGITS), run.folder)
+    (run.folder / "origin.json").unlink()
+    iteration = load_generator(run.folder, device="cpu").iteration
+    for fid, facts in ((3.0, {}), (2.0, {}), (1.0, {"statistics": "of batches of 64"})):
+        run.record("evaluation", iteration, FID=fid, protocol={"name": "paper-10k", **facts})
+    origin = json.loads((run_to_shipped(run.folder, tmp_path / "new", "wcgan train") / "origin.json").read_text())
+    assert origin["scores"] == {"FID": 2.0}
+
+
 def test_shipping_writes_over_nothing(tmp_path):
     (tmp_path / "mine").touch()
     with pytest.raises(ValueError, match="exists already"):

@@ -95,6 +95,14 @@ def test_labels_for_statistics_are_as_frequent_as_in_training():
     assert (uniform.flatten().bincount() > 90).all()  # of 400 labels
 
 
+def test_labels_for_statistics_are_balanced_in_every_batch_where_those_of_training_are():
+    config = tiny_config(generated_labels="balanced", generator_batch=8)
+    for iteration in (0, 7):
+        labels = tiny_batches(config).latent(iteration, 10)[1]
+        assert labels.shape == (10, 8)
+        assert {tuple(sorted(batch.bincount(minlength=3).tolist())) for batch in labels} == {(2, 3, 3)}
+
+
 def test_every_process_recomputes_the_statistics_of_whole_batches():
     players = build_players(CONFIG, torch.device("cpu"), sync=True)
     synced = {name: network for name, network in players.networks.items() if name != "discriminator"}

@@ -141,6 +141,7 @@ def test_only_scores_of_one_protocol_against_the_same_images_are_compared():
     assert facts() == facts(seed=1)
     assert len({facts(), facts(name="all"), facts(fingerprint="b")}) == 3
     assert facts_of({}) == facts_of({"protocol": None}) == facts_of({"protocol": {"reference": "a"}})
+    assert len({facts(), facts(statistics="of batches of 64"), facts(generator="not averaged")}) == 3
 
 
 def test_the_best_before_a_stop_counts_after_it(tmp_path):

@@ -70,7 +70,7 @@ def test_the_indices_of_a_step_do_not_depend_on_the_steps_before():
 
 
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("labels", ["real", "uniform"])
+@pytest.mark.parametrize("labels", ["real", "uniform", "balanced"])
 def test_the_shares_of_all_processes_make_up_the_draw_of_one(count, labels):
     config = tiny_config(
         critic_steps=3, generator_batch=8, gradient_penalty=10.0, generated_labels=labels, consistency=1.0, **AUGMENTED
@@ -139,14 +139,62 @@ def test_with_real_labels_a_generated_batch_has_those_of_the_real_batch_beside_i
 
 
 def test_the_choice_of_labels_changes_no_other_draw():
-    drawn = (tiny_batches(tiny_config(generated_labels=choice)).draw(3) for choice in ("real", "uniform"))
-    real, uniform = map(tensors, drawn)
-    changed = [name for name in real if not torch.equal(real[name], uniform[name])]
-    assert changed == ["critic_labels", "labels"]
+    choices = ("real", "uniform", "balanced")
+    real, *others = (tensors(tiny_batches(tiny_config(generated_labels=choice)).draw(3)) for choice in choices)
+    for other in others:
+        changed = [name for name in real if not torch.equal(real[name], other[name])]
+        assert changed == ["critic_labels", "labels"]
 
 
-def test_without_classes_real_labels_ask_for_nothing():
-    inputs = tiny_batches(tiny_config("WC", "plain", generated_labels="real")).draw(0)
+BALANCED = tiny_config(critic_steps=3, batch=8, generator_batch=16, generated_labels="balanced")  # of three classes
+
+
+def counts_of(labels):
+    """Labels `(..., b)` -> how often each of the three classes occurs, `(..., 3)`."""
+    return torch.nn.functional.one_hot(labels, 3).sum(-2)
+
+
+def are_balanced(labels):
+    """Whether each batch `(..., b)` has every class equally often, give or take one."""
+    counts = counts_of(labels)
+    return bool((counts.amax(-1) - counts.amin(-1) <= 1).all())
+
+
+def test_balanced_labels_have_each_class_equally_often_in_every_batch():
+    for iteration in range(5):
+        inputs = tiny_batches(BALANCED).draw(iteration)
+        assert (inputs.critic_labels.shape, inputs.labels.shape) == ((3, 8), (16,))
+        assert are_balanced(inputs.critic_labels)
+        assert are_balanced(inputs.labels)
+
+
+def test_balanced_labels_favour_no_class_over_many_iterations():
+    drawn = [tiny_batches(BALANCED).draw(iteration) for iteration in range(10)]
+    for until in range(1, 11):
+        assert are_balanced(torch.cat([inputs.critic_labels.flatten() for inputs in drawn[:until]]))
+        assert are_balanced(torch.cat([inputs.labels for inputs in drawn[:until]]))
+
+
+def test_balanced_labels_are_balanced_in_the_share_of_each_process_too():
+    config = tiny_config(batch=12, generator_batch=24, generated_labels="balanced")
+    for index in range(3):
+        inputs = tiny_batches(config, rank=Rank(index, 3)).draw(4)
+        assert are_balanced(inputs.critic_labels)
+        assert are_balanced(inputs.labels)
+
+
+def test_balanced_labels_depend_on_the_iteration_alone():
+    walked = tiny_batches(BALANCED)
+    for iteration in range(7):
+        walked.draw(iteration)
+    after, resumed = walked.draw(7), tiny_batches(BALANCED).draw(7)
+    assert torch.equal(after.critic_labels, resumed.critic_labels)
+    assert torch.equal(after.labels, resumed.labels)
+
+
+@pytest.mark.parametrize("choice", ["real", "balanced"])
+def test_without_classes_a_choice_of_labels_asks_for_nothing(choice):
+    inputs = tiny_batches(tiny_config("WC", "plain", generated_labels=choice)).draw(0)
     assert (inputs.real_labels, inputs.critic_labels, inputs.labels) == (None, None, None)
 
 

@@ -61,7 +61,8 @@ def evaluate(
     batch_statistics: Annotated[
         int | None,
         typer.Option(
-            help="Normalise generated images by batches of this size.", show_default="by the running statistics"
+            help="Normalise generated images by the statistics of batches of this size, a power of 2 up to 256.",
+            show_default="running statistics",
         ),
     ] = None,
     resolution: Annotated[int | None, typer.Option(help="Resize the images of both folders to this side.")] = None,

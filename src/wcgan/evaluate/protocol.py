@@ -133,6 +133,11 @@ UNUSUAL = ("generator", "statistics")
 """Facts of a recorded protocol that say how the generator was used, where not as usual."""
 
 
+def is_unusual(facts: Mapping[str, Any]) -> bool:
+    """Whether a recorded protocol used the generator in another way than usual, which no protocol's name means."""
+    return any(key in facts for key in UNUSUAL)
+
+
 def facts_to_name(score: str, facts: Mapping[str, Any]) -> str:
     """The name of the protocol that a recorded score was measured with, and the counts that concern that score.
 
@@ -141,26 +146,31 @@ def facts_to_name(score: str, facts: Mapping[str, Any]) -> str:
 
     Args:
         score: the score's name, such as "FID" or "IS(classifier)".
-        facts: the record "protocol" of an evaluation. Its name is kept as it is if the protocol is not known.
+        facts: the record "protocol" of an evaluation. If the protocol is not known, or its counts are missing, they are
+            those in the recorded name.
 
     Example:
         >>> facts = {"name": "paper-10k, 10 sets of 1,000", "splits": 10, "scored_by_IS": 10_000}
         >>> facts |= {"reference": {"images": 10_000}, "generated": 10_000}
         >>> facts_to_name("FID", facts), facts_to_name("IS", facts)
         ('paper-10k', 'paper-10k, 10 sets of 1,000')
+        >>> facts_to_name("FID", facts | {"statistics": "of batches of 64"})
+        'paper-10k, statistics of batches of 64'
     """
+    return _name_with_counts(score, facts) + "".join(f", {key} {facts[key]}" for key in UNUSUAL if key in facts)
+
+
+def _name_with_counts(score: str, facts: Mapping[str, Any]) -> str:
     name = str(facts["name"])
     protocol = PROTOCOLS.get(name.partition(", ")[0])
     if protocol is None:
         return name
     try:
         if score.lower().partition("(")[0] == "is":
-            counts = _changed_sets(protocol, facts["splits"], facts["scored_by_IS"])
-        else:
-            counts = _changed_counts(protocol, facts["reference"]["images"], facts["generated"])
+            return protocol.name + _changed_sets(protocol, facts["splits"], facts["scored_by_IS"])
+        return protocol.name + _changed_counts(protocol, facts["reference"]["images"], facts["generated"])
     except (KeyError, TypeError, ValueError, ZeroDivisionError):  # a record without its counts
         return name
-    return protocol.name + counts + "".join(f", {key} {facts[key]}" for key in UNUSUAL if key in facts)
 
 
 def _changed_counts(protocol: Protocol, reference: int, generated: int) -> str:

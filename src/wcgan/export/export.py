@@ -15,6 +15,7 @@ from wcgan.core.config import config_to_dict
 from wcgan.core.files import require_new, write_atomically, written_whole
 from wcgan.core.reading import parse_json, read_text
 from wcgan.core.terminal import OnProgress
+from wcgan.evaluate.protocol import is_unusual
 from wcgan.export.programs import Servable, make_servable, write_compiled, write_onnx, write_program
 from wcgan.nets import Generator
 from wcgan.runs.checkpoint import write_checkpoint
@@ -196,9 +197,9 @@ def _origin(run: Run, iteration: int, command: str, licence: str) -> dict[str, A
     lines = run.lines()
     begun: list[dict[str, Any]] = [line for line in lines if line.get("what") in ("started", "resumed")]
     commits = dict.fromkeys(str(line["commit"]) for line in begun if line.get("commit"))
-    scores: dict[str, Any] = next(
-        (v for v in reversed(lines) if v["kind"] == "evaluation" and v["iteration"] == iteration), {}
-    )
+    measured = [v for v in lines if v["kind"] == "evaluation" and v["iteration"] == iteration]
+    usual = [v for v in measured if not is_unusual(v.get("protocol", {}))]
+    scores: dict[str, Any] = usual[-1] if usual else {}
     return {
         "command": command,
         "licence": licence,

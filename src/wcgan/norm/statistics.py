@@ -129,10 +129,11 @@ def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
 
 
 def use_batch_statistics(model: nn.Module) -> nn.Module:
-    """Has every whitening layer use the statistics of its batch in evaluation mode too, for good.
+    """Makes every whitening layer use the statistics of its batch in evaluation mode too, as in training.
 
     Some published scores of GANs are of images that were normalised batch by batch. The running statistics stay in
-    the state dict, unused and unchanged, as with `track_running_stats=False` on PyTorch's batch normalisation.
+    the state dict, and from now on are neither used nor updated, in training mode either. Batches of several processes
+    have statistics of their own, whatever `sync` was. PyTorch's batch normalisations are left alone.
 
     Args:
         model: a layer or a network, changed in place.
@@ -148,7 +149,7 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
     """
     for layer in model.modules():
         if isinstance(layer, WhiteningLayer):
-            layer.track_running_stats = False
+            layer.track_running_stats = layer.sync = False
     return model
 
 

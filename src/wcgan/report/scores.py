@@ -167,6 +167,8 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
         labels = rest.pop("labels", None)
         generated += f", {labels} over the classes" if labels else ""
         parts.append(f"{generated}.")
+    if "statistics" in rest:
+        parts.append(f"Generated images are normalised by statistics {plain(rest.pop('statistics'))}.")
     if "splits" in rest:
         sets, scored = rest.pop("splits"), rest.pop("scored_by_IS", None)
         size = set_size(sets, scored)

@@ -15,7 +15,7 @@ from wcgan.core.files import locked
 from wcgan.evaluate.command import EvaluationConfig, evaluate
 from wcgan.evaluate.image_sets import load_real_images
 from wcgan.evaluate.inception import VARIABLE, load_inception
-from wcgan.evaluate.protocol import PROTOCOLS, Protocol, facts_to_name, find_protocol
+from wcgan.evaluate.protocol import PROTOCOLS, Protocol, facts_to_name, find_protocol, is_unusual
 from wcgan.report.numbers import is_number
 from wcgan.reproduce.plan import PlannedRun, Reproduction, start_run
 from wcgan.runs.checkpoint import read_newest
@@ -122,6 +122,8 @@ def _fits(facts: Record, metric: str, protocol: Protocol, images: int) -> bool:
 
     A data set with fewer real images than the protocol asks for is used whole, against `images` generated images.
     """
+    if is_unusual(facts):
+        return False
     reference = facts.get("reference")
     there = reference.get("of") if isinstance(reference, dict) else None
     if not is_number(there):  # a damaged record: the figure is measured again
@@ -134,7 +136,7 @@ def _fits(facts: Record, metric: str, protocol: Protocol, images: int) -> bool:
 def _figures_to_words(lines: Sequence[Record]) -> str:
     found: dict[str, float] = {}
     for line in lines:
-        if line["kind"] == "evaluation":
+        if line["kind"] == "evaluation" and not is_unusual(line.get("protocol", {})):
             found |= {name: value for name, value in line.items() if name.startswith(_SHOWN) and is_number(value)}
     return ", ".join(f"{name} {value:.2f}" for name, value in sorted(found.items(), reverse=True))
 

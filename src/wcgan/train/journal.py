@@ -12,6 +12,7 @@ from wcgan.core.device import Hardware
 from wcgan.core.images import grid, scale_to_show, write_png
 from wcgan.core.processes import Rank
 from wcgan.core.terminal import TrainingProgress
+from wcgan.evaluate.protocol import UNUSUAL
 from wcgan.runs.checkpoint import write_checkpoint
 from wcgan.runs.folder import find_commit
 from wcgan.runs.sampler import Sampler
@@ -128,7 +129,8 @@ class Journal:
 
 
 def facts_of(scores: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must be equal for two evaluations to be comparable: the protocol and its real images."""
+    """What must be equal for two evaluations to be comparable: protocol, real images, how the generator was used."""
     protocol = scores.get("protocol") or {}
     reference = protocol.get("reference")
-    return protocol.get("name"), reference.get("fingerprint") if isinstance(reference, dict) else None
+    images = reference.get("fingerprint") if isinstance(reference, dict) else None
+    return protocol.get("name"), images, *(protocol.get(key) for key in UNUSUAL)
