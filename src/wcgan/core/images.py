@@ -101,18 +101,28 @@ def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
     pixels_to_image(picture, scale).save(path)
 
 
+def check_images_target(target: Path) -> None:
+    """Raises a ValueError for a name under which `write_images` writes nothing."""
+    kind = target.suffix.lower()
+    if kind == ".png":
+        return
+    if kind[1:2].isalpha() and not target.is_dir():  # a folder may be called v1.5
+        raise ValueError(
+            f"{target} is neither a .png file, for a grid, nor a folder, for one .png per image: a new folder has a "
+            f"name without {target.suffix}"
+        )
+    require_new(target, "name another folder, or a .png file for a grid")
+
+
 def write_images(images: Tensor, target: Path) -> None:
     """Writes all images as one grid to a `.png`, or one by one to a folder, which must be new or empty.
 
     Raises:
-        ValueError: for the name of an image file of another kind, or a folder that is not empty.
+        ValueError: for a name with another extension that is not an existing folder, or a folder that is not empty.
     """
-    kind = target.suffix.lower()
-    if kind != ".png" and kind in Image.registered_extensions():
-        raise ValueError(f"{target} is neither a .png file, for a grid, nor a folder, for one file per image")
-    if kind == ".png":
+    check_images_target(target)
+    if target.suffix.lower() == ".png":
         write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
         return
-    require_new(target, "name another folder, or a .png file for a grid")
     for number, image in enumerate(images):
         write_png(image, target / f"{number:06d}.png")
