@@ -36,7 +36,7 @@ FUNCTIONAL = [
 ]
 NORM = [
     *(name for name in PUBLIC if name not in ("__version__", "fit", "functional", "load", "models")),
-    *("FoldedMap", "Variant", "WhiteningLayer", "sub_batches"),
+    *("FoldedMap", "Variant", "WhiteningLayer", "sub_batches", "use_batch_statistics"),
 ]
 NETS = [
     *("ClassifierConfig", "DiscriminatorConfig", "GeneratorConfig"),
@@ -50,6 +50,7 @@ CALLED = [
     *(f"wcgan.{name}" for name in PUBLIC if name not in (*NOT_CALLED, *NEED_A_RUN)),
     *(f"wcgan.functional.{name}" for name in FUNCTIONAL if name != "Statistics"),
     "wcgan.norm.sub_batches",
+    "wcgan.norm.use_batch_statistics",
     *(f"wcgan.nets.{name}" for name in NETS if name.endswith("Config") or name.startswith("build")),
 ]
 MODULES = {wcgan: PUBLIC, wcgan.functional: FUNCTIONAL, wcgan.norm: NORM, wcgan.nets: NETS}
