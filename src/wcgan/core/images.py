@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from wcgan.core.files import require_new, write_atomically
+from wcgan.core.files import is_named_like_a_file, require_new, write_atomically
 
 FRAME_COLUMNS, FRAME_MILLISECONDS = 4, 80
 LARGE = 640
@@ -103,10 +103,9 @@ def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
 
 def check_images_target(target: Path) -> None:
     """Raises a ValueError for a name under which `write_images` writes nothing."""
-    kind = target.suffix.lower()
-    if kind == ".png":
+    if target.suffix.lower() == ".png":
         return
-    if kind[1:2].isalpha() and not target.is_dir():  # a folder may be called v1.5
+    if is_named_like_a_file(target):
         raise ValueError(
             f"{target} is neither a .png file, for a grid, nor a folder, for one .png per image: a new folder has a "
             f"name without {target.suffix}"
