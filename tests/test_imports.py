@@ -19,6 +19,7 @@ ORDER = [
 DOOR = {
     *(f"wcgan.runs.sampler{name}" for name in ("", ".Sampler", ".load_generator")),
     *(f"wcgan.runs.pretrained{name}" for name in ("", ".Model", ".shipped_models")),
+    *("wcgan.core.options", "wcgan.core.options.naming_arguments"),
     *("wcgan.data", "wcgan.data.Dataset", "wcgan.report", "wcgan.train", "wcgan.train.Callback"),
     *(f"wcgan.paper.presets{name}" for name in ("", ".dataset_to_config", ".default_folder", ".find_config")),
     *(f"wcgan.runs.config{name}" for name in ("", ".Config", ".change")),

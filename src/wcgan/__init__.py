@@ -119,6 +119,8 @@ def fit(
     origin: str | os.PathLike[str] | None = None,
     resume: bool = False,
     stop_at: int | None = None,
+    accept_config: bool = False,
+    inception_weights: str | os.PathLike[str] | None = None,
 ) -> "Sampler":
     """Trains a GAN into a run folder, as `wcgan train` does, and returns its generator.
 
@@ -142,13 +144,17 @@ def fit(
         origin: a run, or the name of a shipped generator, whose weights a new run starts with.
         resume: whether to continue the run in `out`, if there is one. Give the same networks and loss again.
         stop_at: an iteration to end at before the last.
+        accept_config: whether to continue although `config.yaml` was changed since the last checkpoint.
+        inception_weights: a file with the weights of the Inception network, for scores; None for the one in
+            `WCGAN_INCEPTION_WEIGHTS`, if any.
 
     Returns:
         A `Sampler` with the weights of the last checkpoint. For the package's networks, `wcgan.load(out)` is the same.
 
     Raises:
         ImportError: if the packages of `wcgan[train]` are not installed.
-        TypeError: for data that is neither a name, a folder nor a `Dataset`, such as a tensor.
+        TypeError: for data that is neither a name, a folder nor a `Dataset`, such as a tensor, and for settings that
+            are no mapping.
         ValueError: for an unknown preset or setting, data that does not fit, or an `out` that is not empty.
         KeyboardInterrupt: after a checkpoint, if the training was interrupted.
 
@@ -172,6 +178,7 @@ def fit(
 
     try:
         from wcgan import report, train
+        from wcgan.core.options import naming_arguments
         from wcgan.data import Dataset
         from wcgan.paper.presets import dataset_to_config, default_folder, find_config
         from wcgan.runs.config import Config, change
@@ -181,7 +188,9 @@ def fit(
         raise ImportError(f"wcgan.fit needs the training packages: pip install 'wcgan[train]' ({error})") from error
     if origin is not None and (generator is not None or discriminator is not None):
         raise ValueError("origin is for the package's networks: load the weights into yours before you call wcgan.fit")
-    changed = [f"{field}={json.dumps(value)}" for field, value in (settings or {}).items()]
+    if isinstance(settings, list | tuple | str):
+        raise TypeError(f'settings must be a mapping, such as {{"train.iterations": 1000}}, got {settings!r}')
+    changed = [f"{field}={json.dumps(value, default=os.fspath)}" for field, value in (settings or {}).items()]
     images = None if data is None or isinstance(data, str | os.PathLike) else data
     if images is not None and not isinstance(images, Dataset):
         raise TypeError(
@@ -190,24 +199,26 @@ def fit(
         )
     place = os.fspath(data) if isinstance(data, str | os.PathLike) else None if images is None else images.name
     source = None if origin is None else os.fspath(origin)
-    name, file = (config, None) if isinstance(config, str) else (None, config)
-    if file is None and name is None and resume and out is not None and is_begun(Path(out)):
-        file = Run(Path(out)).config()
-    if isinstance(file, Config):
-        config = change(file, place, settings=changed)
-    elif images is not None and file is None and source is None:
-        config = dataset_to_config(name, images, changed)
-    else:
-        config = find_config(name, None if file is None else Path(file), source, place, settings=changed)
-    folder = default_folder(name, config, place) if out is None else Path(out)
-    adversarial = None if loss is None else train.AdversarialLoss(*loss)
-    custom = train.Custom(callbacks, adversarial, generator, discriminator)
-    outcome = train.start(config, folder, resume, stop_at, origin=source, dataset=images, custom=custom)
-    if outcome.stopped_by is not None:
-        raise KeyboardInterrupt(f"stopped at iteration {outcome.iteration} by signal {outcome.stopped_by}")
-    if outcome.first_process:
-        report.write_report([folder], folder / "report.html")
-    return load_generator(folder) if generator is None else train.load_own_generator(folder, generator)
+    with naming_arguments():
+        name, file = (config, None) if isinstance(config, str) else (None, config)
+        if file is None and name is None and resume and out is not None and is_begun(Path(out)):
+            file = Run(Path(out)).config()
+        if isinstance(file, Config):
+            config = change(file, place, settings=changed)
+        elif images is not None and file is None and source is None:
+            config = dataset_to_config(name, images, changed)
+        else:
+            config = find_config(name, None if file is None else Path(file), source, place, settings=changed)
+        folder = default_folder(name, config, place) if out is None else Path(out)
+        adversarial = None if loss is None else train.AdversarialLoss(*loss)
+        custom = train.Custom(callbacks, adversarial, generator, discriminator)
+        weights = None if inception_weights is None else Path(inception_weights)
+        outcome = train.start(config, folder, resume, stop_at, accept_config, source, weights, images, custom)
+        if outcome.stopped_by is not None:
+            raise KeyboardInterrupt(f"stopped at iteration {outcome.iteration} by signal {outcome.stopped_by}")
+        if outcome.first_process:
+            report.write_report([folder], folder / "report.html")
+        return load_generator(folder) if generator is None else train.load_own_generator(folder, generator)
 
 
 def models() -> "tuple[Model, ...]":

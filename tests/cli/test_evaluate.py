@@ -16,6 +16,9 @@ def test_runs_are_compared_on_one_page(command, trained, place):
     assert code == 0
     assert out.splitlines()[-1] == "report: page.html"
     assert "<html" in (place / "page.html").read_text()
+    assert_refused(
+        command("compare", trained, "--out", "page.txt"), "the page is HTML: name a .html file, not page.txt"
+    )
 
 
 def test_a_run_is_scored_with_its_protocol_beside_every_figure(command, digits_run):

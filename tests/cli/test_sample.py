@@ -84,6 +84,8 @@ def test_a_picture_under_a_name_that_was_asked_for_is_replaced(command, trained,
         (["--device", "cuda:99"], ["there is no GPU cuda:99"]),
         (["--out", "."], ["exists already: name another folder"]),
         (["--out", "drawn.jpg"], ["drawn.jpg is neither a .png file, for a grid, nor a folder"]),
+        (["--out", "drawn.txt"], ["drawn.txt is neither a .png file, for a grid, nor a folder", "without .txt"]),
+        (["--out", "drawn.txt", "-n", "10000000000000"], ["drawn.txt is neither"]),  # said before anything is drawn
         (["--out", "file/drawn.png"], ["file", "cannot be used"]),
     ],
     ids=lambda value: value[0] if value[0].startswith("-") else "",

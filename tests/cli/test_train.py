@@ -115,8 +115,11 @@ def test_evaluations_on_the_way_are_an_option_of_training(command, place):
 
 
 def test_an_unknown_preset(command, place):
+    (place / "photos").mkdir()
+    assert_refused(command("train", "photos"), "photos is no preset but a folder: give it with --data")
+    assert_refused(command("train", "cifar10"), "cifar10 is no preset but a dataset: give it with --data")
     assert_refused(command("train", "digits/CW"), "unknown preset 'digits/CW'", "`wcgan presets` lists them")
-    assert list(place.iterdir()) == []
+    assert [path.name for path in place.iterdir()] == ["photos"]
 
 
 @pytest.mark.parametrize(

@@ -106,3 +106,17 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="exists already: name another folder"):
         write_images(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["kept.txt"]
+
+
+@pytest.mark.parametrize("name", ["drawn", "v1.5", "run.kept"])
+def test_a_folder_may_have_a_version_in_its_name_and_any_name_if_it_is_there(tmp_path, name):
+    (tmp_path / "run.kept").mkdir()
+    write_images(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), tmp_path / name)
+    assert len(list((tmp_path / name).iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["c.txt", "c.jpg", "c.PDF"])
+def test_a_name_of_a_file_that_is_no_png_is_refused_and_makes_no_folder(tmp_path, name):
+    with pytest.raises(ValueError, match=rf"{name} is neither a \.png file, for a grid, nor a folder"):
+        write_images(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

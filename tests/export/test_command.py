@@ -44,3 +44,10 @@ def test_a_folder_that_is_there_is_not_written_over(command, plain_run, tmp_path
     code, _, err = command("export", plain_run.folder, "--format", "safetensors", "--out", tmp_path)
     assert code == 2
     assert "exists already" in err
+
+
+def test_a_name_of_a_file_is_refused_before_a_folder_of_that_name_is_made(command, plain_run, tmp_path):
+    code, _, err = command("export", plain_run.folder, "--format", "onnx", "--out", tmp_path / "model.onnx")
+    assert code == 2
+    assert "an export is a folder with several files: name one without .onnx" in err
+    assert not (tmp_path / "model.onnx").exists()

@@ -102,7 +102,7 @@ def test_what_cannot_be_drawn_is_said(arguments, message):
 
 
 def test_a_generator_without_classes_refuses_them():
-    with pytest.raises(ValueError, match=r"this generator \(WC\) has no classes; leave out classes=1"):
+    with pytest.raises(ValueError, match=r"this generator \(WC\) has no classes: leave them out"):
         sampler("WC").sample(2, classes=1)
 
 

@@ -8,7 +8,7 @@ from tests.train.test_start import configured
 
 from wcgan.runs.checkpoint import read_checkpoint
 from wcgan.runs.folder import Run
-from wcgan.train.start import go_on, rows_by_class, start
+from wcgan.train.start import dry_run, go_on, rows_by_class, start
 
 
 def write_photos(folder, *classes, side=8, channels=3):
@@ -37,6 +37,17 @@ def test_weights_are_those_of_the_other_run_and_training_goes_on_from_them(sourc
     assert not torch.equal(after["generator.dense.weight"], before["generator.dense.weight"])
     assert "starting with the weights of source, iteration 3\n" in capsys.readouterr().err
     assert Run(tmp_path / "run").config().origin == str(source)
+
+
+def test_the_length_taken_from_the_other_run_and_how_to_change_it_are_said(source, tmp_path, capsys):
+    config = configured(tmp_path / "animals", "train.ema=0.9", "train.iterations=3")
+    plan = dry_run(config, tmp_path / "run", origin=source)
+    start(config, tmp_path / "run", origin=source)
+    passes = 3 * config.train.critic_steps * config.train.batch / 12
+    length = f"3 iterations of {config.train.critic_steps} + 1 updates, {passes:.1f} passes over the data"
+    assert f"\ntraining for {length}; --iterations N sets another length\n" in capsys.readouterr().err
+    assert plan["training"] == f"{config.train.loss}, {length}; --iterations N sets another length"
+    assert "--iterations" not in dry_run(config)["training"]
 
 
 def test_averages_that_the_other_run_did_not_have_are_not_missed(source, tmp_path, capsys):

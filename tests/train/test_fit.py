@@ -116,6 +116,65 @@ def test_a_run_starts_with_the_weights_of_another(tmp_path):
         fit(tmp_path / "own", origin=tmp_path / "old", **own_networks())
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, r"exists already: name another folder \(out\), or resume the run \(resume=True\)$"),
+        (
+            {"resume": True, "settings": {"train.batch": 2}},
+            r'for the rest, begin a new run with another out \(origin=".*/run" starts it with these weights\)$',
+        ),
+        ({"stop_at": 0}, "^stop_at must be an iteration, at least 1, got 0$"),
+        ({"settings": {"train": 1}}, "^a setting is section.field=value, such as train.iterations=1000; got 'train=1'"),
+        ({"settings": {"training.batch": 1}}, "^unknown section 'training' in training.batch=1; known are data"),
+    ],
+    ids=["there", "another config", "stop_at", "section", "unknown section"],
+)
+def test_errors_name_arguments_and_not_options_of_the_command_line(tmp_path, options, said):
+    fit(tmp_path / "run", stop_at=1)
+    with pytest.raises(ValueError, match=said):
+        fit(tmp_path / "run", **options)
+
+
+def test_moved_images_are_asked_for_by_arguments(photos, tmp_path):  # noqa: F811
+    fit(tmp_path / "run", photos, stop_at=1)
+    photos.rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"resume=True, data=FOLDER says where they are now$"):
+        wcgan.fit(out=tmp_path / "run", resume=True)
+
+
+def test_an_error_of_a_callback_keeps_its_words(tmp_path):
+    class Fails(Callback):
+        def on_end(self):
+            raise ValueError("my program lacks --out")
+
+    with pytest.raises(ValueError, match="my program lacks --out"):
+        fit(tmp_path / "run", callbacks=[Fails()])
+
+
+def test_a_config_that_was_changed_is_accepted_if_asked_for(tmp_path):
+    fit(tmp_path / "run", stop_at=2)
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text(file.read_text().replace("beta2: 0.9", "beta2: 0.8"))
+    with pytest.raises(ValueError, match="go on with them by accept_config=True"):
+        wcgan.fit(data=tensors(), out=tmp_path / "run", resume=True)
+    assert wcgan.fit(data=tensors(), out=tmp_path / "run", resume=True, accept_config=True).iteration == 4
+
+
+def test_inception_weights_that_are_not_there_are_named(tmp_path):
+    settings = SETTINGS | {"train.evaluate_with": "inception"}
+    with pytest.raises(ValueError, match=r"there are no Inception weights in .*none.pth: name a file of th") as caught:
+        wcgan.fit("digits/cWC", out=tmp_path / "run", settings=settings, inception_weights=tmp_path / "none.pth")
+    assert "--" not in str(caught.value)
+
+
+def test_settings_are_a_mapping_and_may_have_paths(tmp_path):
+    with pytest.raises(TypeError, match=r"settings must be a mapping, such as .*, got \['train.batch=2'\]"):
+        wcgan.fit("digits/cWC", out=tmp_path / "run", settings=["train.batch=2"])
+    fit(tmp_path / "run", settings={"data.reference": tmp_path})
+    assert Run(tmp_path / "run").config().data.reference == str(tmp_path)
+
+
 def test_resuming_gives_the_bits_of_never_stopping(tmp_path):
     fit(tmp_path / "whole")
     fit(tmp_path / "parts", stop_at=2)

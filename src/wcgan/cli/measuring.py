@@ -127,9 +127,12 @@ def compare(
     page: Annotated[Path, typer.Option("--out", help="HTML page to write.")] = Path("compare.html"),
 ) -> None:
     """Compare runs: a table of their last scores, and one HTML page."""
+    from wcgan.core.files import is_named_like_a_file
     from wcgan.report import write_report
     from wcgan.train.start_classifier import folder_to_runs
 
+    if is_named_like_a_file(page) and page.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"the page is HTML: name a .html file, not {page}")
     runs = [run for folder in runs for run in folder_to_runs(folder)]
     _print_scores(runs)
     say(f"report: {write_report(runs, page)}")

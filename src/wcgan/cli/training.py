@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from wcgan.cli import TRAIN, Command, InceptionWeights, Settings, app, complete_preset, say
+from wcgan.core.options import SETTINGS
 from wcgan.core.terminal import INCOMPLETE
 
 if TYPE_CHECKING:
@@ -195,14 +196,15 @@ def _plain_settings(
 ) -> list[str]:
     """`--set` after the plain options for single settings, each as `section.field=value`."""
     plain = {
-        "data.resolution": resolution,
-        "train.iterations": iterations,
-        "train.seed": seed,
-        "train.device": device,
-        "train.deterministic": "true" if deterministic else None,
-        "train.evaluate_every": evaluate_every,
+        "resolution": resolution,
+        "iterations": iterations,
+        "seed": seed,
+        "device": device,
+        "deterministic": "true" if deterministic else None,
+        "evaluate-every": evaluate_every,
     }
-    return [*(f"{name}={value}" for name, value in plain.items() if value is not None), *(settings or [])]
+    given = [f"{SETTINGS[option]}={value}" for option, value in plain.items() if value is not None]
+    return [*given, *(settings or [])]
 
 
 def _print_plan(plan: dict[str, str]) -> NoReturn:

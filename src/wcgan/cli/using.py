@@ -56,7 +56,7 @@ def sample(
     device: Device = "auto",
 ) -> None:
     """Draw images from a trained generator."""
-    from wcgan.core.images import write_images
+    from wcgan.core.images import check_images_target, write_images
     from wcgan.runs.grids import write_grid
     from wcgan.runs.sampler import load_generator
 
@@ -69,8 +69,9 @@ def sample(
         say(f"{grid}: {write_grid(found, grid, target, wanted, checkpoint, seed, truncation, device)}")
         return
     number = 64 if images is None else images
-    drawn = load_generator(found, checkpoint, device).sample(number, wanted, seed, truncation)
     target = file or _new_file(found, source, f"sample-{seed}.png")
+    check_images_target(target)
+    drawn = load_generator(found, checkpoint, device).sample(number, wanted, seed, truncation)
     write_images(drawn, target)
     say(f"{number} images: {target}")
 

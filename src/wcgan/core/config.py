@@ -105,9 +105,9 @@ def override(config: AnyConfig, settings: Sequence[str]) -> AnyConfig:
         key, equals, text = setting.partition("=")
         section, _, name = key.strip().partition(".")
         if not equals or not name:
-            raise ValueError(f"--set takes section.field=value, such as train.iterations=1000; got {setting!r}")
+            raise ValueError(f"a setting is section.field=value, such as train.iterations=1000; got {setting!r}")
         if section not in sections:
-            raise ValueError(f"unknown section {section!r} in --set {setting}; known are {', '.join(sections)}")
+            raise ValueError(f"unknown section {section!r} in {setting}; known are {', '.join(sections)}")
         try:
             values[section][name] = parse_yaml(text)
         except ValueError as error:

@@ -88,6 +88,16 @@ def free_name(file: Path) -> Path:
     return next(name for name in chain((file,), names) if not os.path.lexists(name))
 
 
+def is_named_like_a_file(path: Path) -> bool:
+    """Whether a path that is no folder has an extension, one that begins with a letter.
+
+    Example:
+        >>> is_named_like_a_file(Path("model.onnx")), is_named_like_a_file(Path("v1.5"))
+        (True, False)
+    """
+    return path.suffix[1:2].isalpha() and not path.is_dir()
+
+
 def require_new(folder: Path, advice: str = "name another with --out") -> None:
     """Raises a ValueError that ends in the advice if the folder is not empty, or is a file."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from wcgan.core.files import require_new, write_atomically
+from wcgan.core.files import is_named_like_a_file, require_new, write_atomically
 
 FRAME_COLUMNS, FRAME_MILLISECONDS = 4, 80
 LARGE = 640
@@ -101,18 +101,27 @@ def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
     pixels_to_image(picture, scale).save(path)
 
 
+def check_images_target(target: Path) -> None:
+    """Raises a ValueError for a name under which `write_images` writes nothing."""
+    if target.suffix.lower() == ".png":
+        return
+    if is_named_like_a_file(target):
+        raise ValueError(
+            f"{target} is neither a .png file, for a grid, nor a folder, for one .png per image: a new folder has a "
+            f"name without {target.suffix}"
+        )
+    require_new(target, "name another folder, or a .png file for a grid")
+
+
 def write_images(images: Tensor, target: Path) -> None:
     """Writes all images as one grid to a `.png`, or one by one to a folder, which must be new or empty.
 
     Raises:
-        ValueError: for the name of an image file of another kind, or a folder that is not empty.
+        ValueError: for a name with another extension that is not an existing folder, or a folder that is not empty.
     """
-    kind = target.suffix.lower()
-    if kind != ".png" and kind in Image.registered_extensions():
-        raise ValueError(f"{target} is neither a .png file, for a grid, nor a folder, for one file per image")
-    if kind == ".png":
+    check_images_target(target)
+    if target.suffix.lower() == ".png":
         write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
         return
-    require_new(target, "name another folder, or a .png file for a grid")
     for number, image in enumerate(images):
         write_png(image, target / f"{number:06d}.png")

@@ -23,6 +23,8 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from wcgan.core.options import name_options
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -113,7 +115,7 @@ OnProgress = Callable[[str, int, int], None]
 
 def announce(text: str) -> None:
     """Prints a line beside the progress, to standard error."""
-    print(printable_lines(text), file=sys.stderr, flush=True)  # noqa: T201
+    print(printable_lines(name_options(text)), file=sys.stderr, flush=True)  # noqa: T201
 
 
 class TrainingProgress:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import wcgan
 from wcgan.core.config import config_to_dict
-from wcgan.core.files import require_new, write_atomically, written_whole
+from wcgan.core.files import is_named_like_a_file, require_new, write_atomically, written_whole
 from wcgan.core.reading import parse_json, read_text
 from wcgan.core.terminal import OnProgress
 from wcgan.evaluate.protocol import is_unusual
@@ -42,7 +42,7 @@ def export_run(
     Args:
         run: the folder of a run.
         form: one of `FORMATS`.
-        folder: a folder that does not exist, or is empty.
+        folder: a folder that does not exist and has no file's extension, or is empty.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
         label: the only class to keep, by number or name, for `onnx`, `torch-export` and `aoti`; None for all.
         progress: called with what is being done, how much of it is done, and how much there is.
@@ -60,6 +60,8 @@ def export_run(
         raise ValueError(
             f"{form} keeps the generator as it was trained, with all its classes: leave out the class {label}"
         )
+    if is_named_like_a_file(folder):
+        raise ValueError(f"an export is a folder with several files: name one without {folder.suffix}, not {folder}")
     require_new(folder)
     sampler = load_generator(run, checkpoint, "cpu")
     only = None if label is None else sampler.class_number(label) if sampler.conditional else int(label)

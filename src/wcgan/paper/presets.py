@@ -287,6 +287,10 @@ def preset(name: str) -> Config:
     if own in CLASSIFIERS:
         raise ValueError(f'{name!r} is a classifier\'s preset: wcgan classify "{name}"')
     if own not in PRESETS:
+        if name in names() or Path(name).is_dir():
+            raise ValueError(
+                f"{name} is no preset but {'a dataset' if name in names() else 'a folder'}: give it with --data"
+            )
         near = nearest(name, (*PRESETS, *ALIASES))
         raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")
     return replace(PRESETS[own](), preset=own)

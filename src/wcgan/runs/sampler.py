@@ -86,7 +86,7 @@ class Sampler:
         name, number = self.config.normalization, self.config.classes
         if not self.conditional or number is None:
             if classes is not None:
-                raise ValueError(f"this generator ({name}) has no classes; leave out classes={classes}")
+                raise ValueError(f"this generator ({name}) has no classes: leave them out")
             return None
         wanted = list(range(number)) if classes is None else [classes] if isinstance(classes, int | str) else classes
         if not len(wanted):

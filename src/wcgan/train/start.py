@@ -168,6 +168,7 @@ _PER_CLASS = re.compile(
     r"\.(class_weight|class_bias|assignment)$|\.(embedding|classifier)\.(parametrizations\.weight\.original|weight|bias)$"
 )
 _ESTIMATES = ("._u", "._v")  # of spectral normalisation, which finds them again
+_LENGTH = "--iterations N sets another length"
 
 
 def start_from(origin: str, config: Config, dataset: Dataset, folder: Path) -> None:
@@ -178,6 +179,7 @@ def start_from(origin: str, config: Config, dataset: Dataset, folder: Path) -> N
     run = new_run(folder, config)
     save_checkpoint(players_to_task(players, config, dataset, run), 0, 0.0)
     announce(f"starting with the weights of {source.folder.name}, iteration {iteration_of(found)}{said}")
+    announce(f"training for {length_to_words(config, dataset)}; {_LENGTH}")
 
 
 def take_over(players: Players, found: Checkpoint, classes: Sequence[str]) -> str:
@@ -280,6 +282,16 @@ def check_new(folder: Path) -> None:
         require_new(folder, RESUME_OR_MOVE)
 
 
+def length_to_words(config: Config, dataset: Dataset) -> str:
+    """How long a training is: in iterations, and in passes over the data."""
+    settings = config.train
+    passes = settings.iterations * settings.critic_steps * settings.batch / len(dataset)
+    return (
+        f"{settings.iterations:,} iterations of {settings.critic_steps} + 1 updates, "
+        f"{passes:,.{1 if passes < 100 else 0}f} passes over the data"
+    )
+
+
 def outline_if_named(chosen: DataConfig, split: str, error: FileNotFoundError) -> Dataset:
     """A data set that is not here, as published. Nothing is known of a folder: for one, the error is raised again."""
     if chosen.name not in data.names():
@@ -314,8 +326,7 @@ def dry_run(
     millions = [
         sum(p.numel() for p in network.parameters()) / 1e6 for network in (players.generator, players.discriminator)
     ]
-    settings = config.train
-    passes = settings.iterations * settings.critic_steps * settings.batch / len(dataset)
+    length = length_to_words(config, dataset) + (f"; {_LENGTH}" if weights else "")
     classes = len(dataset.classes)
     held_out = "; every tenth image is kept out, to score against" if config.data.held_out else ""
     saved = [tensor for network in players.networks.values() for tensor in network.state_dict().values()]
@@ -327,9 +338,8 @@ def dry_run(
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
         **weights,
-        "training": f"{settings.loss}, {settings.iterations:,} iterations of {settings.critic_steps} + 1 updates, "
-        f"{passes:,.{1 if passes < 100 else 0}f} passes over the data",
-        "disk": f"{state * settings.keep_checkpoints:.0f} MB of checkpoints",
+        "training": f"{config.train.loss}, {length}",
+        "disk": f"{state * config.train.keep_checkpoints:.0f} MB of checkpoints",
         **hardware.describe(),
     }
 
