@@ -16,7 +16,8 @@ same number of images. `cost` is by how much FID of all classes together falls i
 training images: what is lost by drawing the class no better.
 
 `--layers` prints the shares at each normalisation of the generator, from the first to the last: those of the plain
-variance, and those after whitening.
+variance, and those after whitening. `spread` is the largest eigenvalue of the plain covariance, divided by the median
+one: half precision rounds directions away that are much smaller than the largest.
 """
 
 import argparse
@@ -117,8 +118,10 @@ def layers_to_rows(sampler: Sampler) -> list[tuple[str, ...]]:
     rows = []
     for name, moments in measure_moments(sampler).items():
         spread = spread_of(moments)
-        for stage, each in (("before", spread), ("after", whitened(spread))):
-            rows.append((name, stage, *(f"{share:.1%}" for share in shares_of(each))))
+        values = torch.linalg.eigvalsh(spread.mean(0))
+        width = f"{float(values[-1] / values.quantile(0.5)):,.0f}"
+        for stage, each, first in (("before", spread, width), ("after", whitened(spread), "")):
+            rows.append((name, stage, first, *(f"{share:.1%}" for share in shares_of(each))))
     return rows
 
 
@@ -182,7 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
         config = Run(find_source(source)).config()
         print(f"{source}: {config.generator.normalization}, iteration {sampler.iteration}\n")
         if args.layers:
-            heads: tuple[str, ...] = ("layer", "whitening", *sampler.class_names)
+            heads: tuple[str, ...] = ("layer", "whitening", "spread", *sampler.class_names)
             rows = layers_to_rows(sampler)
         else:
             heads = (*HEADS, "cost") if args.cost else HEADS

@@ -120,11 +120,14 @@ def test_the_shares_of_the_layers_begin_alike_and_end_as_in_the_last_block(runs,
     sampler = load_generator(runs["plain"], device="cpu")
     rows = classes.layers_to_rows(sampler)
     assert [row[:2] for row in rows[:2]] == [("blocks.0.norm1", "before"), ("blocks.0.norm1", "after")]
-    assert set(rows[0][2:] + rows[1][2:]) == {"10.0%"}  # the same noise for all classes
+    assert set(rows[0][3:] + rows[1][3:]) == {"10.0%"}  # the same noise for all classes
+    pooled = classes.spread_of(classes.measure_moments(sampler)["blocks.0.norm1"]).mean(0)
+    values = torch.linalg.svdvals(pooled)
+    assert [row[2] for row in rows[:2]] == [f"{float(values.max() / values.quantile(0.5)):,.0f}", ""]
     assert rows[-1][:2] == ("norm", "after")
-    assert list(rows[-1][2:]) == [f"{share:.1%}" for share in classes.compare_activations(sampler).share]
+    assert list(rows[-1][3:]) == [f"{share:.1%}" for share in classes.compare_activations(sampler).share]
     classes.main([str(runs["plain"]), "--layers"])
-    assert rows[-1][2] in capsys.readouterr().out.splitlines()[-2]
+    assert rows[-1][3] in capsys.readouterr().out.splitlines()[-2]
 
 
 def test_a_generator_without_classes_has_none_to_compare(tmp_path, capsys):

@@ -50,6 +50,7 @@ CONFIGS = {
     "cWC, ACGAN": ("cWC", "acgan", {}),
     "WC, recipe": ("WC", "plain", RECIPE),
     "cWC, recipe": ("cWC", "projection", RECIPE | {"equal_classes": 0.1, "critic_statistics": "iteration"}),
+    "cWC, whitened classes": ("cWC", "projection", RECIPE | {"equal_classes": 0.1, "equal_classes_whitened": True}),
 }
 
 

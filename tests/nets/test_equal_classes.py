@@ -13,9 +13,17 @@ from wcgan.train.gan import build_players
 CLASSES = 5
 
 
-def penalty(x, labels):
+def whiten(x):
+    """By the eigenvalues of the batch's covariance, which are constants here."""
+    rows = x.detach().movedim(1, -1).flatten(0, 2)
+    values, vectors = torch.linalg.eigh((1 - 1e-3) * rows.T.cov() + 1e-3 * torch.eye(x.shape[1], dtype=x.dtype))
+    return torch.einsum("ij,njhw->nihw", values.rsqrt().diag() @ vectors.T, x - x.mean((0, 2, 3), keepdim=True))
+
+
+def penalty(x, labels, whitened=False):
     """As the docstring has it, class by class."""
-    size = (x - x.mean((0, 2, 3), keepdim=True)).square().mean((1, 2, 3))
+    centred = whiten(x) if whitened else x - x.mean((0, 2, 3), keepdim=True)
+    size = centred.square().mean((1, 2, 3))
     terms = [
         (labels == y).double().mean() * (size[labels == y].mean() / size.mean()).log().square() for y in labels.unique()
     ]
@@ -31,14 +39,15 @@ def batch():
     return x, labels
 
 
-def test_values_stay_and_the_gradient_is_that_of_the_penalty_on_top(batch):
+@pytest.mark.parametrize("whitened", [False, True])
+def test_values_stay_and_the_gradient_is_that_of_the_penalty_on_top(batch, whitened):
     x, labels = batch
     x.requires_grad_()
-    out = equal_classes(x, labels, CLASSES, 0.7)
+    out = equal_classes(x, labels, CLASSES, 0.7, whitened)
     assert torch.equal(out, x)
     own = torch.randn_like(x)
     (found,) = torch.autograd.grad(out, x, own)
-    (expected,) = torch.autograd.grad(0.7 * penalty(x, labels), x)
+    (expected,) = torch.autograd.grad(0.7 * penalty(x, labels, whitened), x)
     assert expected.abs().max() > 1e-3
     torch.testing.assert_close(found, own + expected, rtol=1e-9, atol=1e-12)
 
@@ -53,23 +62,42 @@ def test_descent_makes_the_classes_equal_whatever_the_size_of_all(batch):
     assert penalty(x, labels) < 1e-6
 
 
-def test_a_batch_without_variance_has_a_finite_gradient(batch):
+def test_a_large_direction_that_all_classes_share_hides_nothing_after_whitening(batch):
+    x, labels = batch
+    shared = 1000 * torch.randn(len(x), 1, 4, 4, dtype=x.dtype) * torch.tensor([1.0, 2.0, -1.0]).view(1, 3, 1, 1)
+    plain, found = (penalty(x + shared, labels, whitened) for whitened in (False, True))
+    assert plain < 0.2 < found
+
+    def size_of_step(whitened):
+        given = (x + shared).requires_grad_()
+        step = equal_classes(given, labels, CLASSES, 1.0, whitened)
+        return torch.autograd.grad(step, given, torch.zeros_like(given))[0].norm()
+
+    assert size_of_step(True) > 100 * size_of_step(False)
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+def test_a_batch_without_variance_has_a_finite_gradient(whitened):
     x = torch.ones(4, 3, 4, 4, requires_grad=True)
-    (gradient,) = torch.autograd.grad(equal_classes(x, torch.tensor([0, 1, 1, 2]), CLASSES, 1.0).sum(), x)
+    (gradient,) = torch.autograd.grad(equal_classes(x, torch.tensor([0, 1, 1, 2]), CLASSES, 1.0, whitened).sum(), x)
     assert torch.equal(gradient, torch.ones_like(x))
 
 
-def test_compiled_it_is_the_same(batch):
+@pytest.mark.parametrize("whitened", [False, True])
+def test_compiled_it_is_the_same(batch, whitened):
     x, labels = batch
     x.requires_grad_()
-    (found,) = torch.autograd.grad(torch.compile(equal_classes, fullgraph=True)(x, labels, CLASSES, 0.7).sum(), x)
-    (expected,) = torch.autograd.grad(equal_classes(x, labels, CLASSES, 0.7).sum(), x)
+    compiled = torch.compile(equal_classes, fullgraph=True)
+    (found,) = torch.autograd.grad(compiled(x, labels, CLASSES, 0.7, whitened).sum(), x)
+    (expected,) = torch.autograd.grad(equal_classes(x, labels, CLASSES, 0.7, whitened).sum(), x)
     torch.testing.assert_close(found, expected)
 
 
-def test_a_generator_has_it_after_each_block_in_training_alone():
+@pytest.mark.parametrize("whitened", [False, True])
+def test_a_generator_has_it_after_each_block_in_training_alone(whitened):
     torch.manual_seed(0)
-    generator = tiny_players(tiny_config("cWC", equal_classes=3.0)).generator.double()
+    config = tiny_config("cWC", equal_classes=3.0, equal_classes_whitened=whitened)
+    generator = tiny_players(config).generator.double()
     z, labels = torch.randn(12, 6, dtype=torch.float64), torch.arange(12) % 2
     outputs = []
     generator.blocks[-1].register_forward_hook(lambda _, __, out: outputs.append(out))
@@ -77,7 +105,7 @@ def test_a_generator_has_it_after_each_block_in_training_alone():
     (found,) = torch.autograd.grad(generator(z, labels).sum(), weight)
     generator.equal_classes = 0.0
     total = generator(z, labels).sum()
-    (plain,) = torch.autograd.grad(total + 3 * penalty(outputs[-1], labels), weight)
+    (plain,) = torch.autograd.grad(total + 3 * penalty(outputs[-1], labels, whitened), weight)
     torch.testing.assert_close(found, plain, rtol=1e-6, atol=1e-9)
     generator.eval().equal_classes = 3.0
     (evaluated,) = torch.autograd.grad(generator(z, labels).sum(), weight)

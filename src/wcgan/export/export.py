@@ -158,6 +158,8 @@ FORMATS = (*_FOLDED, *_TRAINED)
 def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str = "last", licence: str = "") -> Path:
     """Writes a run's generator alone: config, weights in half precision, and where it comes from.
 
+    Running statistics keep their precision: rounding a covariance can take away its smallest eigenvalues.
+
     Args:
         run: the folder of a run.
         folder: a new folder; it can be loaded as a run's.
@@ -167,7 +169,8 @@ def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str =
     """
     sampler, old = load_generator(run, checkpoint, "cpu"), Run(run)
     new = new_run(folder, old.config().without_paths())
-    tensors = {f"generator.{key}": _halved(value) for key, value in sampler.network.state_dict().items()}
+    state = sampler.network.state_dict()
+    tensors = {f"generator.{key}": value if "running_" in key else _halved(value) for key, value in state.items()}
     iteration = sampler.iteration or 0
     facts = {
         "iteration": iteration,

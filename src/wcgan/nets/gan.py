@@ -53,6 +53,8 @@ class Generator(nn.Module):
         self._labels_at_end = VARIANTS[config.final_normalization].conditional
         self.equal_classes = 0.0
         """Weight of a penalty on classes of unequal size after each block; set by the training."""
+        self.equal_classes_whitened = False
+        """Whether that size is measured after whitening."""
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         config = self.config
@@ -67,7 +69,7 @@ class Generator(nn.Module):
         for block in self.blocks:
             h = block(h, labels if self._labels_in_blocks else None)
             if self.equal_classes and labels is not None and config.classes is not None and self.training:
-                h = equal_classes(h, labels, config.classes, self.equal_classes)
+                h = equal_classes(h, labels, config.classes, self.equal_classes, self.equal_classes_whitened)
         h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))
         return torch.tanh(h.to(z.dtype))  # full precision even under autocast
 

@@ -131,6 +131,8 @@ class TrainConfig(LoopConfig):
     weights of a dictionary. They see the images of one class, but Adam moves them as far as all others."""
     equal_classes: float = 0.0
     """Weight of a penalty on classes of unequal size after each block of the generator; 0 for none."""
+    equal_classes_whitened: bool = False
+    """Whether that size is measured after whitening all classes together, where all directions count the same."""
     ema: float = 0.0
     """Decay per iteration of an exponential moving average of the generator; 0 for none, or for `ema_half_life`."""
     ema_half_life: int = 0

@@ -93,6 +93,7 @@ def build_players(
         torch.manual_seed(config.train.seed)
         generator, discriminator = build_networks(config, custom)
     generator.equal_classes = config.train.equal_classes
+    generator.equal_classes_whitened = config.train.equal_classes_whitened
     if custom.generator is None:
         for bias in generator.redundant_biases():
             bias.requires_grad_(False)
