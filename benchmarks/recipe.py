@@ -23,10 +23,9 @@ from wcgan.train.start import start
 # What each row is a change of: the paper's networks and rate, with flips and a moving average.
 START = (
     "generator.widths=[128, 128, 128]",
-    *(
-        f"train.{setting}"
-        for setting in ("schedule=linear", "beta2=0.9", "lecam=0", "ema=0", "ema_half_life=500000", "ema_ramp=0")
-    ),
+    *(f"train.{setting}" for setting in ("schedule=linear", "beta2=0.9", "lecam=0", "equal_classes=0")),
+    *(f"train.{setting}" for setting in ("ema=0", "ema_half_life=500000", "ema_ramp=0", "generator_batch=128")),
+    *(f"train.{setting}" for setting in ("critic_statistics=update", "generated_labels=real")),
 )
 # Row -> the settings that it changes.
 ROWS: dict[str, tuple[str, ...]] = {
