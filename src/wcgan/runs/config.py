@@ -229,6 +229,8 @@ def check_train(train: TrainConfig) -> None:
         raise ValueError(f"train.augment must name each augmentation once, got {list(train.augment)}")
     if train.augment_ramp and not train.augment:
         raise ValueError(f"train.augment_ramp={train.augment_ramp} needs train.augment, which names no augmentation")
+    if train.equal_classes_whitened and not train.equal_classes:
+        raise ValueError("train.equal_classes_whitened=True needs train.equal_classes, the weight, above 0")
     if train.schedule_end is not None and train.schedule == "constant":
         raise ValueError("train.schedule_end needs train.schedule=linear: a constant rate has no end")
     for name in ("schedule_end", "drop_at"):
