@@ -157,6 +157,7 @@ def test_a_setting_that_cannot_be_is_named_with_what_can(setting, parts):
         ("ema", 1.0, "in [0, 1)"),
         ("drop_at", 0, "at least 1"),
         ("schedule_end", 0, "at least 1"),
+        ("schedule_start", -1, "at least 0"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_field_and_what_is_allowed(field, value, allowed):
@@ -168,6 +169,15 @@ def test_a_value_out_of_range_is_named_with_its_field_and_what_is_allowed(field,
 def test_a_constant_rate_has_no_end():
     with pytest.raises(ValueError, match=r"train\.schedule_end needs train\.schedule=linear"):
         tiny_config(schedule="constant", schedule_end=9)
+    with pytest.raises(ValueError, match=r"train\.schedule_start needs train\.schedule=linear"):
+        tiny_config(schedule="constant", schedule_start=9)
+
+
+@pytest.mark.parametrize("end", [{}, {"schedule_end": 8}])
+def test_decay_begins_before_it_ends(end):
+    least = "schedule_end=8" if end else "iterations=10"
+    with pytest.raises(ValueError, match=f"train.schedule_start must be less than train.{least}, got 10"):
+        tiny_config(iterations=10, schedule_start=10, **end)
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,18 @@ def test_gradients_have_the_layout_of_their_parameters():
         ({"schedule": "constant", "drop_at": 30}, {0: 2e-4, 29: 2e-4, 30: 2e-5, 99: 2e-5}),
         ({"drop_at": 30}, {0: 2e-4, 29: 1.42e-4, 30: 1.4e-5, 99: 2e-7}),
         ({"schedule_end": 200, "drop_at": 30}, {0: 2e-4, 30: 1.7e-5, 99: 1.01e-5}),
+        ({"schedule_start": 60}, {0: 2e-4, 60: 2e-4, 70: 1.5e-4, 99: 5e-6, 100: 0.0}),
+        ({"schedule_start": 60, "schedule_end": 80}, {59: 2e-4, 70: 1e-4, 80: 0.0, 99: 0.0}),
     ],
-    ids=["linear", "constant", "constant with a drop", "linear with a drop", "linear beyond the end"],
+    ids=[
+        "linear",
+        "constant",
+        "constant with a drop",
+        "linear with a drop",
+        "linear beyond the end",
+        "late",
+        "late and early",
+    ],
 )
 def test_learning_rates_follow_their_schedule(schedule, expected):
     train = TrainConfig(iterations=100, learning_rate=2e-4, **schedule)

@@ -200,7 +200,7 @@ _TRAINERS: dict[type, _Trainer] = {
         start,
         lambda config: fit_config(config, load_data(config)),
         (
-            *("iterations", "schedule_end", "drop_at", "evaluate_every"),
+            *("iterations", "schedule_start", "schedule_end", "drop_at", "evaluate_every"),
             *("conditioning_every", "sample_every", "checkpoint_every"),
         ),
     ),

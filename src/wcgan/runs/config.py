@@ -104,6 +104,8 @@ class TrainConfig(LoopConfig):
     class equally often in every batch."""
     schedule: Literal["linear", "constant"] = "linear"
     """Learning rate: linear decay to 0, or constant."""
+    schedule_start: int = 0
+    """Iteration at which linear decay begins; the rate is constant before."""
     schedule_end: int | None = None
     """Iteration at which linear decay reaches 0; None for the last of the run."""
     drop_at: int | None = None
@@ -217,7 +219,7 @@ def check_train(train: TrainConfig) -> None:
     at_least(train, 0, "gradient_penalty", "sample_every", "conditioning_every")
     at_least(train, 0, "class_weight_discriminator", "class_weight_generator", "consistency", "lecam")
     at_least(train, 0, "coloring_decay", "class_rate", "equal_classes")
-    at_least(train, 0, "ema_half_life", "ema_ramp", "ema_start", "augment_ramp")
+    at_least(train, 0, "schedule_start", "ema_half_life", "ema_ramp", "ema_start", "augment_ramp")
     in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
     if train.learning_rate_discriminator is not None:
         at_least(train, 0, "learning_rate_discriminator")
@@ -233,6 +235,13 @@ def check_train(train: TrainConfig) -> None:
         raise ValueError("train.equal_classes_whitened=True needs train.equal_classes, the weight, above 0")
     if train.schedule_end is not None and train.schedule == "constant":
         raise ValueError("train.schedule_end needs train.schedule=linear: a constant rate has no end")
+    if train.schedule_start and train.schedule == "constant":
+        raise ValueError("train.schedule_start needs train.schedule=linear: a constant rate never begins to fall")
+    if train.schedule_start and train.schedule_start >= (train.schedule_end or train.iterations):
+        raise ValueError(
+            f"train.schedule_start must be less than train.{'schedule_end' if train.schedule_end else 'iterations'}="
+            f"{train.schedule_end or train.iterations}, got {train.schedule_start}"
+        )
     for name in ("schedule_end", "drop_at"):
         if getattr(train, name) is not None:
             at_least(train, 1, name)

@@ -308,8 +308,9 @@ def set_learning_rates(players: Players, train: TrainConfig, iteration: int) -> 
 def learning_rate(train: TrainConfig, iteration: int, discriminator: bool = False) -> float:
     """The learning rate of the generator, or of the discriminator, after so many iterations."""
     own = train.learning_rate_discriminator if discriminator else None
-    end = train.schedule_end or train.iterations
-    decay = max(0.0, 1 - iteration / end) if train.schedule == "linear" else 1.0
+    begin, end = train.schedule_start, train.schedule_end or train.iterations
+    left = min(1.0, max(0.0, 1 - (iteration - begin) / (end - begin)))
+    decay = left if train.schedule == "linear" else 1.0
     drop = 0.1 if train.drop_at is not None and iteration >= train.drop_at else 1.0
     return (train.learning_rate if own is None else own) * decay * drop
 
