@@ -174,7 +174,9 @@ def reproduce(
     ray: Annotated[str | None, typer.Option(help="Run on Ray: local, or the address of a cluster.")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="GPUs for each run on Ray; may be a fraction.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; train and write nothing.")] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Time a few steps per row: hours and disk.")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Estimate hours and disk from a few steps per row.")
+    ] = False,
     source: Annotated[
         Path | None, typer.Option("--from", help="Train nothing: write the tables from the runs in this folder.")
     ] = None,

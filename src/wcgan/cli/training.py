@@ -158,7 +158,9 @@ def tune(
     trials: Annotated[int, typer.Option(help="Number of trials.")] = 20,
     rungs: Annotated[int, typer.Option(help="Evaluations of a trial; after each it may be stopped early.")] = 4,
     data: Annotated[str | None, typer.Option(help="Dataset name, or a folder of images.")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder.", show_default="runs/PRESET-tune")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the search.", show_default="runs/PRESET-tune")
+    ] = None,
     settings: Settings = None,
     resume: Resume = False,
 ) -> None:

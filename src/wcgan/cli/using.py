@@ -80,7 +80,7 @@ def sample(
 def interpolate(
     source: Source = None,
     classes: Annotated[
-        str | None, typer.Option(help="Two classes to move between, by name or number: cat,dog. One class stays.")
+        str | None, typer.Option(help="Two classes to move between, by name or number: cat,dog; or one to keep.")
     ] = None,
     seed: Seed = 0,
     last_seed: Annotated[

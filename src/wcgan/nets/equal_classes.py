@@ -17,9 +17,9 @@ def equal_classes(x: Tensor, labels: Tensor, classes: int, weight: float, whiten
     :math:`n_y` samples of class y around the mean of the batch, and :math:`E` that of all N. It pulls classes that are
     larger than the mean down and smaller ones up, and does not depend on the size of all.
 
-    A single direction in which all classes are equally large can outweigh all others, and hide that they differ there.
-    With `whitened`, the mean squares are those of :math:`W (x - \\mu)`, with the whitening matrix of the batch as a
-    constant, where all directions count the same.
+    A single direction in which all classes are equally large can outweigh the others, and hide that classes differ in
+    those. With `whitened`, the mean squares are those of :math:`W (x - \\mu)`, where all directions count the same; the
+    whitening matrix of the batch is treated as a constant.
 
     Args:
         x: activations `(N, d, H, W)`.

@@ -131,9 +131,9 @@ def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
 def use_batch_statistics(model: nn.Module) -> nn.Module:
     """Makes every whitening layer use the statistics of its batch in evaluation mode too, as in training.
 
-    Some published scores of GANs are of images that were normalised batch by batch. The running statistics stay in
-    the state dict, and from now on are neither used nor updated, in training mode either. Batches of several processes
-    have statistics of their own, whatever `sync` was. PyTorch's batch normalisations are left alone.
+    Some published GAN scores are of images that were normalised batch by batch. The running statistics stay in the
+    state dict, but are no longer used or updated, not even in training mode. Each process uses its own batch, whatever
+    `sync` was. PyTorch's batch normalisations are left alone.
 
     Args:
         model: a layer or a network, changed in place.

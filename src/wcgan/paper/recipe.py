@@ -25,8 +25,8 @@ BOTH = TrainConfig(
 )
 # The paper's updates of D. Of what was tried on CIFAR-10 (results/recipe), these helped: the wider generator, LeCam,
 # the constant rate with its longer average and slower second moment, statistics of larger batches, equal classes.
-# Consistency did not beyond 10,000 iterations, and augmentation and fewer, larger updates of D not at all. Soon after
-# these 35,000 iterations the measured run broke down.
+# Consistency did not help beyond 10,000 iterations; augmentation and fewer, larger updates of D did not help at all.
+# Soon after these 35,000 iterations the measured run broke down.
 TRAINING = replace(
     BOTH,
     iterations=35_000,

@@ -48,7 +48,7 @@ class LoopConfig:
     batch: int = 64
     """Images in an update."""
     learning_rate: float = 2e-4
-    """The highest of the schedule."""
+    """Highest learning rate of the schedule."""
     seed: int = 0
     """Decides weights, the order of the data, and everything that is drawn."""
     log_every: int = 10
@@ -82,7 +82,7 @@ class TrainConfig(LoopConfig):
     """
 
     learning_rate_discriminator: float | None = None
-    """The highest of the discriminator's schedule; None for `learning_rate`."""
+    """Highest learning rate of the discriminator; None for `learning_rate`."""
 
     loss: Literal["hinge", "wasserstein"] = "hinge"
     """Hinge goes with spectral normalisation, Wasserstein with a gradient penalty."""
@@ -91,7 +91,7 @@ class TrainConfig(LoopConfig):
     critic_steps: int = 5
     """Discriminator updates for each of the generator."""
     critic_statistics: Literal["update", "iteration"] = "update"
-    """Whose statistics normalise the generated images of a discriminator update: its own batch's, or those of all the
+    """Which statistics normalise the generated images of a discriminator update: those of its own batch, or of all
     updates in the iteration together."""
     generator_batch: int = 128
     """Generated images in a generator update."""
@@ -132,7 +132,7 @@ class TrainConfig(LoopConfig):
     """Share of the generator's learning rate for what belongs to one class: its coloring matrix or scale, its bias, its
     weights of a dictionary. They see the images of one class, but Adam moves them as far as all others."""
     equal_classes: float = 0.0
-    """Weight of a penalty on classes of unequal size after each block of the generator; 0 for none."""
+    """Weight of a penalty on classes of unequal size after each block of the generator, in one process; 0 for none."""
     equal_classes_whitened: bool = False
     """Whether that size is measured after whitening all classes together, where all directions count the same."""
     ema: float = 0.0
@@ -140,12 +140,13 @@ class TrainConfig(LoopConfig):
     ema_half_life: int = 0
     """Real images after which a state of the generator has half its weight in the average; 0 for none, or for `ema`."""
     ema_ramp: float = 0.0
-    """Share of the real images so far that the half-life is at most, so that the average keeps up with the first
+    """Upper limit of the half-life, as a share of the real images so far, so that the average keeps up with the first
     iterations; 0 for no limit."""
     ema_start: int = 0
     """Real images until which the average is a copy of the generator."""
     ema_statistics: Literal["averaged", "recomputed"] = "averaged"
-    """Running statistics of the average: averaged like its weights, or recomputed for each look at it."""
+    """Running statistics of the average: averaged like its weights, or recomputed before each grid of samples,
+    evaluation and checkpoint."""
     sample_every: int = 500
     """Iterations between grids of samples; 0 for none."""
     conditioning_every: int = 0
@@ -153,7 +154,7 @@ class TrainConfig(LoopConfig):
     evaluate_images: int = 10_000
     """Generated images in an evaluation."""
     evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
-    """What looks at them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
+    """Network that scores them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
 
     @property
     def images(self) -> int:
