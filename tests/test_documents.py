@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,6 +98,13 @@ def test_no_formula_is_broken_over_lines_and_left_as_it_is_written(path: Path) -
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     lines = [re.sub(r"`[^`]*`", "", line).replace("$$", "") for line in text.splitlines()]
     assert not [line for line in lines if line.count("$") % 2]
+
+
+def test_a_file_outside_the_site_is_named_at_its_first_link_on_a_page() -> None:
+    hook = runpy.run_path(str(ROOT / "docs/_hooks/links_outside.py"))["on_page_markdown"]
+    page = "[One](../results/a.md#x), [two](../results/a.md), [three](../results/b.md) and [four](training.md)."
+    assert hook(page) == "One (`results/a.md`), two, three (`results/b.md`) and [four](training.md)."
+    assert hook("[Five](../results/a.md)") == "Five (`results/a.md`)"
 
 
 def test_table_of_variants_has_every_variant() -> None:

@@ -1,4 +1,4 @@
-"""Links from pages to files outside `docs`, which the site does not have: their text, and the file's path as code."""
+"""Links from pages to files outside `docs`, which the site does not have: their text, and at first the path as code."""
 
 import re
 from typing import Any
@@ -7,4 +7,13 @@ LINK = re.compile(r"\[([^\[\]]+)\]\(\.\./([^)\s#]+)(?:#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    return LINK.sub(r"\1 (`\2`)", markdown)
+    named = set[str]()
+
+    def link_to_text(link: re.Match[str]) -> str:
+        text, path = link.groups()
+        if path in named:
+            return text
+        named.add(path)
+        return f"{text} (`{path}`)"
+
+    return LINK.sub(link_to_text, markdown)
