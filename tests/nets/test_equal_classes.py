@@ -4,9 +4,7 @@ import pytest
 import torch
 from tests.train.cases import tiny_config, tiny_players
 
-from wcgan.core.processes import Rank
 from wcgan.nets.equal_classes import equal_classes
-from wcgan.train.batches import check_shares
 from wcgan.train.custom import Custom
 from wcgan.train.gan import build_players
 
@@ -120,7 +118,5 @@ def test_where_it_cannot_be_had_is_an_error():
     with pytest.raises(ValueError, match=r"needs train\.equal_classes, the weight, above 0"):
         tiny_config("cWC", equal_classes_whitened=True)
     config = tiny_config("cWC", equal_classes=0.1)
-    with pytest.raises(ValueError, match="train with one process"):
-        check_shares(config, Rank(count=2))
     with pytest.raises(ValueError, match="for the package's generators"):
         build_players(config, torch.device("cpu"), custom=Custom(generator=torch.nn.Linear(1, 1)))

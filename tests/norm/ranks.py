@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import wcgan
 from wcgan.core.processes import process_group
+from wcgan.nets.equal_classes import equal_classes
 
 NAMES = ("WC", "BN", "cWC", "DBN", "IterNorm", "std-C", "WzcaC", "cBN", "cWC_sa")
 SPLITS = {"5 and 3": (5, 3), "4 and 0": (4, 0), "1 and 6": (1, 6)}
@@ -155,6 +156,15 @@ def compiled_layer(rank: int) -> dict[str, Any]:
     return {"out": out.detach(), "gradient": x.grad, "covariance": layer.running_covariance.clone()}
 
 
+def penalize_classes(rank: int | None, whitened: bool) -> Tensor:
+    """The gradient of the penalty on classes of unequal size to the rank's images."""
+    split, group = "5 and 3", "" if rank is None else str(dist.group.WORLD.group_name)
+    x, labels = (part_of(rank, split, t) for t in whole_batch(split, 0))
+    x = (x * (1 + labels).view(-1, 1, 1, 1)).requires_grad_()
+    out = equal_classes(x, labels, 3, 0.7, whitened, group)
+    return torch.autograd.grad(out, x, torch.zeros_like(out))[0]
+
+
 def run(rank: int, folder: str) -> None:
     """All cases on one rank."""
     torch.set_num_threads(1)
@@ -166,6 +176,8 @@ def run(rank: int, folder: str) -> None:
         for name in ("WC", "BN", "cWC"):
             results["penalty", name] = caught(penalize_slope, rank, name)
             results["parallel", name] = caught(train_in_parallel, rank, name)
+        for whitened in (False, True):
+            results["classes", whitened] = caught(penalize_classes, rank, whitened)
         results["bad"] = caught(one_bad_rank, rank)
         results["own group"] = caught(own_group, rank)
         results["compiled"] = caught(compiled_layer, rank)

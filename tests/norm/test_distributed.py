@@ -116,6 +116,14 @@ def test_training_under_distributed_data_parallel_is_training_on_the_concatenate
         torch.testing.assert_close(result["state"], expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("whitened", [False, True])
+def test_ranks_average_to_the_penalty_on_classes_of_the_concatenated_batch(both, whitened):
+    expected = ranks.penalize_classes(None, whitened)
+    assert expected.abs().amax((1, 2, 3)).min() > 1e-4
+    found = together(results_of(both, "classes", whitened))
+    torch.testing.assert_close(found / 2, expected, **ROUNDING)  # gradients are averaged over the two
+
+
 def test_a_nan_on_one_rank_keeps_the_batch_out_of_the_statistics_of_both(both):
     expected = make_layer("WC").state_dict()
     for result in results_of(both, "bad"):

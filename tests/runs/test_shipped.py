@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import wcgan
+from wcgan.core.config import config_to_yaml
 from wcgan.core.images import grid
 from wcgan.export import run_to_shipped
 from wcgan.paper.presets import find_config
@@ -156,6 +157,16 @@ def test_the_origin_has_the_scores_of_the_last_usual_evaluation(tmp_path):
         run.record("evaluation", iteration, FID=fid, protocol={"name": "paper-10k", **facts})
     origin = json.loads((run_to_shipped(run.folder, tmp_path / "new", "wcgan train") / "origin.json").read_text())
     assert origin["scores"] == {"FID": 2.0}
+
+
+@pytest.mark.parametrize(("schedule", "length"), [("linear", 9_999_999), ("constant", 1500)])
+def test_at_a_constant_rate_the_length_shipped_is_the_one_trained(tmp_path, schedule, length):
+    run = Run(tmp_path / "run")
+    shutil.copytree(shipped(DIGITS), run.folder)
+    config = run.config()
+    longer = replace(config, train=replace(config.train, schedule=schedule, schedule_end=None, iterations=9_999_999))
+    (run.folder / "config.yaml").write_text(config_to_yaml(longer))
+    assert Run(run_to_shipped(run.folder, tmp_path / "new")).config().train.iterations == length
 
 
 def test_shipping_writes_over_nothing(tmp_path):

@@ -158,7 +158,8 @@ FORMATS = (*_FOLDED, *_TRAINED)
 def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str = "last", licence: str = "") -> Path:
     """Writes a run's generator alone: config, weights in half precision, and where it comes from.
 
-    Running statistics keep their precision: rounding a covariance can take away its smallest eigenvalues.
+    Running statistics keep their precision: rounding a covariance can take away its smallest eigenvalues. At a constant
+    rate, the config's length is that of the training until the checkpoint, which fine-tuning takes over.
 
     Args:
         run: the folder of a run.
@@ -168,10 +169,12 @@ def run_to_shipped(run: Path, folder: Path, command: str = "", checkpoint: str =
         licence: of the weights, for `origin.json`; empty where it is not known.
     """
     sampler, old = load_generator(run, checkpoint, "cpu"), Run(run)
-    new = new_run(folder, old.config().without_paths())
+    config, iteration = old.config().without_paths(), sampler.iteration or 0
+    if config.train.schedule == "constant":  # the planned length changed nothing until here
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, iterations=max(1, iteration)))
+    new = new_run(folder, config)
     state = sampler.network.state_dict()
     tensors = {f"generator.{key}": value if "running_" in key else _halved(value) for key, value in state.items()}
-    iteration = sampler.iteration or 0
     facts = {
         "iteration": iteration,
         "classes": list(sampler.class_names),

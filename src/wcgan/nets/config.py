@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from wcgan.functional._factorisations import ZCA
-from wcgan.norm import VARIANTS, normalization
+from wcgan.norm import VARIANTS, WhiteningLayer, normalization
 
 KINDS = ("resnet", "dcgan")
 HEADS = ("plain", "projection", "acgan")
@@ -118,7 +118,7 @@ class GeneratorConfig:
         """Name of the normalisation before the last convolution."""
         return self.last_normalization or unconditional_partner(self.normalization)
 
-    def normalization_layer(self, name: str, width: int) -> torch.nn.Module:
+    def normalization_layer(self, name: str, width: int) -> WhiteningLayer:
         """Builds a layer with those `options` that it supports: the last layer may be unconditional."""
         options = {k: v for k, v in self.options.items() if k in options_of(name)}
         return normalization(name, width, classes=self.classes if VARIANTS[name].conditional else None, **options)

@@ -69,7 +69,8 @@ class Generator(nn.Module):
         for block in self.blocks:
             h = block(h, labels if self._labels_in_blocks else None)
             if self.equal_classes and labels is not None and config.classes is not None and self.training:
-                h = equal_classes(h, labels, config.classes, self.equal_classes, self.equal_classes_whitened)
+                weight, whitened = self.equal_classes, self.equal_classes_whitened
+                h = equal_classes(h, labels, config.classes, weight, whitened, self.norm.sync_group())
         h = self.conv(normalize_relu(self.norm, h, labels if self._labels_at_end else None))
         return torch.tanh(h.to(z.dtype))  # full precision even under autocast
 

@@ -89,13 +89,13 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         """Whether this forward pass uses the statistics of the batch, not the running ones."""
         return self.whitening != "none" and (self.training or not self.track_running_stats)
 
-    def _sync_group(self) -> str:
+    def sync_group(self) -> str:
         """Name of the process group whose ranks share batch statistics; empty if none."""
         return _group_name(self.process_group) if self.sync else ""
 
     def _check_input(self, x: Tensor) -> None:
         minimum = 0
-        if self._uses_batch() and not self._sync_group():
+        if self._uses_batch() and not self.sync_group():
             minimum = 2 * (self.parts if self.training else 1)
         check_batch(x, minimum=minimum, empty=True)
         if x.dim() not in self._ranks:
@@ -127,7 +127,7 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         """
         if not self._uses_batch():
             return self._normalize_by_running(x, color, shift, index, poison, relu, shared)
-        process_group, parts = self._sync_group(), self.parts if self.training else 1
+        process_group, parts = self.sync_group(), self.parts if self.training else 1
         if shared is not None and (process_group or parts > 1 or not x.numel()):
             assert color is not None
             assert shift is not None

@@ -132,7 +132,7 @@ class TrainConfig(LoopConfig):
     """Share of the generator's learning rate for what belongs to one class: its coloring matrix or scale, its bias, its
     weights of a dictionary. They see the images of one class, but Adam moves them as far as all others."""
     equal_classes: float = 0.0
-    """Weight of a penalty on classes of unequal size after each block of the generator, in one process; 0 for none."""
+    """Weight of a penalty on classes of unequal size after each block of the generator; 0 for none."""
     equal_classes_whitened: bool = False
     """Whether that size is measured after whitening all classes together, where all directions count the same."""
     ema: float = 0.0

@@ -299,9 +299,7 @@ def augmented_share(train: TrainConfig, iteration: int) -> float:
 
 
 def check_shares(config: Config, rank: Rank) -> None:
-    """Raises a ValueError for batches that the processes cannot share equally, or at all."""
-    if rank.count > 1 and config.train.equal_classes:
-        raise ValueError("train.equal_classes compares the classes of a whole batch: train with one process")
+    """Raises a ValueError for batches that the processes cannot share equally."""
     for name in ("batch", "generator_batch"):
         rank.check_share(f"train.{name}", getattr(config.train, name))
 

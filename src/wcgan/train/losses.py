@@ -8,6 +8,11 @@ from wcgan.core.processes import ALONE, Rank
 from wcgan.train.custom import AdversarialLoss
 
 
+def unhalved(scores: Tensor) -> Tensor:
+    """Scores in the precision of a loss: float32, or wider if they are."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
 def hinge_discriminator(real: Tensor, fake: Tensor) -> Tensor:
     return relu(1 - real).mean() + relu(1 + fake).mean()
 
@@ -55,17 +60,17 @@ class LeCam(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("real", torch.zeros((), dtype=torch.float32))  # as scores are
-        self.register_buffer("generated", torch.zeros((), dtype=torch.float32))
+        self.register_buffer("real", torch.zeros(()))
+        self.register_buffer("generated", torch.zeros(()))
 
     def forward(self, real: Tensor, generated: Tensor, rank: Rank = ALONE) -> Tensor:
         """Scores of real and generated images -> the regularisation; moves the averages first."""
         with torch.no_grad():
             for average, scores in ((self.real, real), (self.generated, generated)):
-                average.lerp_(rank.mean(scores.mean()), 1 - self.DECAY)
+                average.lerp_(rank.mean(scores.mean()).to(average.dtype), 1 - self.DECAY)
         return relu(real - self.generated).square().mean() + relu(self.real - generated).square().mean()
 
 
 def class_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """ACGAN's cross-entropy."""
-    return cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+    return cross_entropy(unhalved(logits), labels, label_smoothing=smoothing)
