@@ -84,6 +84,17 @@ def test_a_batch_without_variance_has_a_finite_gradient(whitened):
 
 
 @pytest.mark.parametrize("whitened", [False, True])
+def test_sizes_of_half_precision_are_taken_in_full(batch, whitened):
+    x, labels = batch[0].bfloat16(), batch[1]
+
+    def of_penalty(given):
+        out = equal_classes(given.requires_grad_(), labels, CLASSES, 0.7, whitened)
+        return torch.autograd.grad(out, given, torch.zeros_like(given))[0]
+
+    assert torch.equal(of_penalty(x), of_penalty(x.detach().float()).bfloat16())
+
+
+@pytest.mark.parametrize("whitened", [False, True])
 def test_compiled_it_is_the_same(batch, whitened):
     x, labels = batch
     x.requires_grad_()
