@@ -126,8 +126,9 @@ def test_a_generator_has_it_after_each_block_in_training_alone(whitened):
 
 
 def test_where_it_cannot_be_had_is_an_error():
-    with pytest.raises(ValueError, match=r"needs a generator with classes, not generator\.normalization=WC"):
-        tiny_config("WC", "plain", equal_classes=0.1)
+    for head in ("plain", "projection"):
+        with pytest.raises(ValueError, match=r"needs a generator with classes, not generator\.normalization=WC"):
+            tiny_config("WC", head, equal_classes=0.1)
     with pytest.raises(ValueError, match=r"needs train\.equal_classes, the weight, above 0"):
         tiny_config("cWC", equal_classes_whitened=True)
     config = tiny_config("cWC", equal_classes=0.1)

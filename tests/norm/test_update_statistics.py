@@ -90,6 +90,20 @@ def test_a_failing_batch_leaves_statistics_momenta_and_modes_as_they_were(name):
     assert torch.equal(layer(batches()[0]), expected)
 
 
+def test_an_interrupt_leaves_statistics_as_they_were():
+    layer = make_layer("WC")
+    layer(make_batch(5, CHANNELS, 2, 2))
+    kept = snapshot(layer)
+
+    def interrupted(network, x):
+        network(x)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wcgan.update_statistics(batches(), layer, forward=interrupted)
+    assert_unchanged(layer, kept)
+
+
 def test_an_empty_loader_is_an_error_and_changes_nothing():
     layer = make_layer("WC")
     layer(make_batch(5, CHANNELS, 2, 2))
