@@ -68,6 +68,7 @@ def test_the_first_entry_of_a_batch_is_the_input():
 
 def test_modes_and_frozen_statistics_are_left_alone():
     model = nn.Sequential(make_layer("WC"), nn.Dropout(), make_layer("BN")).train()
+    model(batches()[0])
     wcgan.freeze_statistics(model[0])
     model[1].eval()
     kept = snapshot(model[0])

@@ -76,6 +76,13 @@ def test_a_generator_without_classes_gets_no_labels(head, digits_at_hand, tmp_pa
         assert scores[FID] > 0
 
 
+def test_a_strict_run_is_scored_on_images_that_can_all_be_read(photos, tmp_path):
+    start(configured(photos, "data.strict=true"), tmp_path / "run")
+    (photos / "test" / "cat" / "broken.png").write_bytes(b"not an image")
+    with pytest.raises(ValueError, match="cannot be read"):
+        evaluate(str(tmp_path / "run"), EvaluationConfig(features=("classifier",), metrics=("fid",), images=20))
+
+
 def test_with_inceptions_weights_both_networks_look_at_the_images(photos, tmp_path, monkeypatch):
     weights = {key: value for key, value in random_weights().items() if not key.startswith("fc.")}
     torch.save(weights, tmp_path / "weights.pth")

@@ -312,6 +312,13 @@ def test_the_half_life_of_an_average_that_keeps_up_is_a_share_of_the_images_so_f
     assert weights == [1.0, *(1 - 0.5 ** (320 / half_life) for half_life in (80, 640, 3120, 3200, 3200))]
 
 
+def test_an_iteration_is_drawn_with_its_weight_in_the_average():
+    config = tiny_config(ema_half_life=40, ema_ramp=0.5, ema_start=8)
+    for iteration in range(5):
+        weight = tiny_batches(config).draw(iteration).average_weight
+        assert weight.item() == pytest.approx(average_weight(config.train, iteration))
+
+
 def test_an_average_has_one_decay():
     with pytest.raises(ValueError, match=r"train.ema=0.9 and train.ema_half_life=100 both set the decay: set one to 0"):
         tiny_config(ema=0.9, ema_half_life=100)

@@ -115,6 +115,15 @@ def test_what_a_run_has_no_use_for_is_not_drawn():
     assert (inputs.real_labels, inputs.critic_labels, inputs.labels, inputs.between) == (None, None, None, None)
 
 
+def test_every_purpose_has_a_draw_of_its_own():
+    batches = tiny_batches(tiny_config(**AUGMENTED))
+    inputs = batches.draw(3)
+    noises = [inputs.critic_noise, inputs.noise, batches.latent(3, 1)[0]]
+    colors = [view.color for view in (inputs.real_view, inputs.critic_view, inputs.view)]
+    for draws in (noises, colors):
+        assert len({tuple(values.flatten().tolist()) for values in draws}) == 3
+
+
 def test_updates_go_through_the_data_in_its_order():
     batches = tiny_batches(tiny_config(critic_steps=3), tiny_data(10))
     labels = torch.cat([batches.draw(iteration).real_labels.flatten() for iteration in range(2)])
