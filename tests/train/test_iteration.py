@@ -24,7 +24,7 @@ from wcgan.core.terminal import TrainingProgress
 from wcgan.norm import VARIANTS
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.train import gan as module
-from wcgan.train.batches import average_weight
+from wcgan.train.batches import augment, average_weight
 from wcgan.train.learner import update_average
 
 GAMES = {
@@ -93,18 +93,19 @@ def test_running_statistics_move_in_both_updates():
 
 
 def test_every_update_is_shown_its_own_images(monkeypatch):
-    config = tiny_config("WC", "plain", critic_steps=2, **GAMES["wasserstein"])
+    config = tiny_config("cWC", "projection", critic_steps=2, augment=("cutout",), **GAMES["wasserstein"])
     players, inputs, seen = tiny_players(config), tiny_batches(config).draw(0), []
     original = module.gradient_penalty
 
     def recorded(discriminator, real, fake, labels, between):
-        seen.append((real, between))
+        seen.append((real, labels, between))
         return original(discriminator, real, fake, labels, between)
 
     monkeypatch.setattr(module, "gradient_penalty", recorded)
     run_iteration(config, players=players)
-    assert torch.equal(torch.stack([real for real, _ in seen]), inputs.real)
-    assert torch.equal(torch.stack([between for _, between in seen]), inputs.between)
+    expected = augment(inputs.real, inputs.real_view), inputs.real_labels, inputs.between
+    for each, found in zip(expected, zip(*seen, strict=True), strict=True):
+        assert torch.equal(torch.stack(found), each)
 
 
 HEADS = {"plain": ("WC", "plain"), "projection": ("cWC", "projection"), "acgan": ("cWC", "acgan")}
