@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.data.cases import random_images, save
 from tests.evaluate.cases import Replay, pictures, pictures_of, stripes
 
 from wcgan import data
@@ -77,6 +78,15 @@ def test_a_run_finds_its_folders_from_anywhere(tmp_path, monkeypatch):
     named, own = absolute_paths(DataConfig("cifar10", folder="sets")), absolute_paths(DataConfig("cats"))
     assert (named.name, named.folder) == ("cifar10", str(Path.cwd() / "sets"))
     assert (own.name, own.folder) == (str(Path.cwd() / "cats"), None)
+
+
+@pytest.mark.parametrize(("reference", "count", "split"), [(None, 2, "train, every tenth"), ("train", 20, "train")])
+def test_held_out_images_are_the_reference_unless_a_split_is_named(reference, count, split, tmp_path):
+    for number, image in enumerate(random_images(20, 3, 8)):
+        save(tmp_path / "cats" / f"{number:02d}.png", image)
+    chosen = DataConfig(str(tmp_path / "cats"), held_out=True, reference=reference)
+    real = image_sets.load_real_images(chosen, "test")
+    assert (len(real), real.split) == (count, split)
 
 
 @pytest.mark.parametrize(("width", "resolution"), [(8, 8), (6, None)])

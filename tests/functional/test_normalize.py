@@ -35,6 +35,13 @@ def test_values_and_gradients_equal_the_oracle(whitening, kind, groups):
     check_against_oracle(x, make_coloring(kind, 5, 4), whitening=whitening, groups=groups)
 
 
+@pytest.mark.parametrize(
+    "options", [{"whitening": "newton", "iterations": 3, "eps": 0.2, "groups": 2}, {"eps": 0.3}], ids=str
+)
+def test_options_hold_where_there_are_more_rows_of_matrices_than_positions(options):
+    check_against_oracle(make_batch(9, 4), make_coloring("sample full", 9, 4), **options)
+
+
 @pytest.mark.parametrize("kind", ["full", "class full", "sample full", "class diagonal"])
 @pytest.mark.parametrize("shape", [(9, 4), (5, 4, 3), (5, 4, 3, 2), (5, 4, 3, 2, 2)], ids=str)
 def test_every_rank_of_batch_equals_the_oracle(shape, kind):

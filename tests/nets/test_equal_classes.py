@@ -82,6 +82,17 @@ def test_a_batch_without_variance_has_a_finite_gradient(whitened):
 
 
 @pytest.mark.parametrize("whitened", [False, True])
+def test_sizes_of_half_precision_are_taken_in_full(batch, whitened):
+    x, labels = batch[0].bfloat16(), batch[1]
+
+    def of_penalty(given):
+        out = equal_classes(given.requires_grad_(), labels, CLASSES, 0.7, whitened)
+        return torch.autograd.grad(out, given, torch.zeros_like(given))[0]
+
+    assert torch.equal(of_penalty(x), of_penalty(x.detach().float()).bfloat16())
+
+
+@pytest.mark.parametrize("whitened", [False, True])
 def test_compiled_it_is_the_same(batch, whitened):
     x, labels = batch
     x.requires_grad_()
@@ -113,8 +124,9 @@ def test_a_generator_has_it_after_each_block_in_training_alone(whitened):
 
 
 def test_where_it_cannot_be_had_is_an_error():
-    with pytest.raises(ValueError, match=r"needs a generator with classes, not generator\.normalization=WC"):
-        tiny_config("WC", "plain", equal_classes=0.1)
+    for head in ("plain", "projection"):
+        with pytest.raises(ValueError, match=r"needs a generator with classes, not generator\.normalization=WC"):
+            tiny_config("WC", head, equal_classes=0.1)
     with pytest.raises(ValueError, match=r"needs train\.equal_classes, the weight, above 0"):
         tiny_config("cWC", equal_classes_whitened=True)
     config = tiny_config("cWC", equal_classes=0.1)

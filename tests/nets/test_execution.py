@@ -37,6 +37,7 @@ def test_under_autocast_convolutions_are_in_half_precision_and_images_are_not(ki
         maps = generator.blocks[0](torch.randn(4, 8, 4, 4), make_labels(4))
         images = generator(make_noise(), make_labels())
     assert (maps.dtype, images.dtype) == (torch.bfloat16, torch.float32)
+    assert (images != images.bfloat16()).any()
     images.sum().backward()
     assert all(p.grad.isfinite().all() for p in generator.parameters())
 
@@ -49,7 +50,9 @@ def test_under_autocast_convolutions_are_in_half_precision_and_scores_are_not(ki
         maps = discriminator.blocks[0](make_images())
         scores = discriminator(make_images(), make_labels())
     assert maps.dtype == torch.bfloat16
-    assert {score.dtype for score in scores if score is not None} == {torch.float32}
+    found = [score for score in scores if score is not None]
+    assert {score.dtype for score in found} == {torch.float32}
+    assert all((score != score.bfloat16()).any() for score in found)
     scores.realness.sum().backward()
     assert all(p.grad.isfinite().all() for n, p in discriminator.named_parameters() if "classifier" not in n)
 

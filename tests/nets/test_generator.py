@@ -204,14 +204,26 @@ def test_a_deeper_generator_with_attention_trains_and_folds():
 CASES = [("resnet", {}), ("dcgan", {}), ("resnet", {"depth": 2}), ("resnet", {"attention": 8})]
 
 
-@pytest.mark.parametrize(("kind", "fields"), CASES)
-@pytest.mark.parametrize("name", ["BN", "WC", "cWC", "C-only"])
-def test_redundant_biases_are_those_of_the_blocks_that_get_no_gradient(name, kind, fields):
-    generator = make_generator(name, kind=kind, **fields).double()
+def largest_gradients(generator):
+    """Of the biases that are redundant, and of the others, by their names."""
+    generator.double()
     randomize(generator)
     out = generator(make_noise(dtype=torch.float64), *labels_for(generator))
     biases = {n: p for n, p in generator.named_parameters() if n.endswith("bias") and ".norm" not in f".{n}"}
     largest = {n: g.abs().max().item() for n, g in zip(biases, grad(out.square().sum(), biases.values()), strict=True)}
     redundant = {id(bias) for bias in generator.redundant_biases()}
-    assert {n for n, p in biases.items() if id(p) in redundant} == {n for n, g in largest.items() if g < 1e-9}
-    assert min(g for n, g in largest.items() if id(biases[n]) not in redundant) > 1e-4
+    return [{n: g for n, g in largest.items() if (id(biases[n]) in redundant) == wanted} for wanted in (True, False)]
+
+
+@pytest.mark.parametrize(("kind", "fields"), CASES)
+@pytest.mark.parametrize("name", ["BN", "WC", "cWC", "C-only"])
+def test_redundant_biases_are_those_of_the_blocks_that_get_no_gradient(name, kind, fields):
+    redundant, others = largest_gradients(make_generator(name, kind=kind, **fields))
+    assert max(redundant.values(), default=0) < 1e-9
+    assert min(others.values()) > 1e-4
+
+
+@pytest.mark.parametrize(("name", "last"), [("BN", "C-only"), ("C-only", "BN")])
+def test_no_bias_with_a_gradient_is_redundant_where_one_layer_does_not_whiten(name, last):
+    redundant, _ = largest_gradients(make_generator(name, last_normalization=last))
+    assert max(redundant.values(), default=0) < 1e-9

@@ -115,9 +115,11 @@ def test_samples_of_all_classes_are_whitened_together():
     torch.testing.assert_close(layer(x, labels), wcgan.functional.whiten(x), **EXACT)
 
 
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("name", CONDITIONAL)
-def test_identity_init_is_whitening_alone(name):
-    layer = wcgan.normalization(name, CHANNELS, classes=CLASSES, init="identity", dtype=torch.float64)
+def test_identity_init_is_whitening_alone(name, normalized):
+    options = {"init": "identity", "normalize_assignment": normalized, "dtype": torch.float64}
+    layer = wcgan.normalization(name, CHANNELS, classes=CLASSES, **options)
     x, labels = make_inputs(layer, 5, CHANNELS, 2, 2)
     expected = wcgan.functional.whiten(x, layer.whitening, layer.eps)
     torch.testing.assert_close(layer(x, labels), expected, **EXACT)

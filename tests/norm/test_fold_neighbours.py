@@ -5,7 +5,7 @@ import torch
 from tests.norm.cases import CHANNELS, Model, folded_maps, make_batch, make_layer, randomize
 from torch import nn
 from torch.nn.functional import interpolate
-from torch.nn.utils import parametrizations, spectral_norm
+from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 import wcgan
 from wcgan.norm.fold import AbsorbedMap
@@ -83,6 +83,9 @@ ABSORBED = {
     ),
     "bilinear": (lambda: nn.Sequential(nn.Conv2d(3, D, 1), nn.UpsamplingBilinear2d(scale_factor=2), white()), IMAGES),
     "average": (lambda: nn.Sequential(nn.Conv2d(3, D, 1), nn.AvgPool2d(2), white()), IMAGES),
+    "a part of the grid": (
+        lambda: Model(lambda m, x: m.norm(m.conv(x)[:, :, 1:]), conv=nn.Conv2d(3, D, 3), norm=white()), IMAGES
+    ),
     "a sequence of places": (
         lambda: Model(lambda m, x: m.norm(m.conv(x).flatten(2)), conv=nn.Conv2d(3, D, 3), norm=white(dim=1)),
         IMAGES,
@@ -113,6 +116,7 @@ ABSORBED = {
     "spectral norm": (lambda: nn.Sequential(parametrizations.spectral_norm(nn.Conv2d(3, D, 3)), white()), IMAGES),
     "spectral norm, as it was": (lambda: nn.Sequential(spectral_norm(nn.Conv2d(3, D, 3)), white()), IMAGES),
     "weight norm": (lambda: nn.Sequential(parametrizations.weight_norm(nn.Conv2d(3, D, 3)), white()), IMAGES),
+    "weight norm, as it was": (lambda: nn.Sequential(weight_norm(nn.Conv2d(3, D, 3)), white()), IMAGES),
     "a subclass": (lambda: nn.Sequential(HalfSizeConv2d(3, D, 2), white()), IMAGES),
     "behind a check": (lambda: Model(checked, conv=nn.Conv2d(3, D, 3), norm=white()), IMAGES),
     "before a convolution": (lambda: nn.Sequential(nn.ReLU(), white(3), nn.Conv2d(3, 2, 3)), IMAGES),
@@ -159,6 +163,28 @@ KEPT = {
         IMAGES,
         r"1 \(AvgPool2d\) comes before",
     ),
+    "average by another divisor": (
+        lambda: nn.Sequential(nn.Conv2d(3, D, 1), nn.AvgPool2d(2, divisor_override=3), white()),
+        IMAGES,
+        r"1 \(AvgPool2d\) comes before",
+    ),
+    "grouped and transposed": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(4, D, 3, groups=2), white(name="BN")),
+        (5, 4, 6, 6),
+        "0 cannot absorb it",
+    ),
+    "channels in another order": (
+        lambda: Model(lambda m, x: m.norm(m.conv(x)[:, [1, 0, *range(2, D)]]), conv=nn.Conv2d(3, D, 3), norm=white()),
+        IMAGES,
+        "getitem comes before it",
+    ),
+    "rounded": (
+        lambda: Model(
+            lambda m, x: m.norm(torch.div(m.a(x), 0.1, rounding_mode="floor")), a=nn.Conv2d(3, D, 1), norm=white()
+        ),
+        IMAGES,
+        "div comes before it",
+    ),
     "doubled": (
         lambda: Model(lambda m, x: m.norm((y := m.conv(x)) + y), conv=nn.Conv2d(3, D, 3), norm=white()),
         IMAGES,
@@ -182,6 +208,17 @@ KEPT = {
     "the input": (lambda: nn.Sequential(white(3), nn.ReLU()), IMAGES, "the input .* comes before it"),
     "before padding": (
         lambda: nn.Sequential(nn.ReLU(), white(3), nn.Conv2d(3, 2, 3, padding=1)), IMAGES, r"0 \(ReLU\) comes before"
+    ),
+    "before a transposed convolution": (
+        lambda: nn.Sequential(nn.ReLU(), white(3), nn.ConvTranspose2d(3, 3, 2)), IMAGES, r"0 \(ReLU\) comes before"
+    ),
+    "before a grouped convolution": (
+        lambda: nn.Sequential(nn.ReLU(), white(4), nn.Conv2d(4, 2, 3, groups=2)),
+        (5, 4, 6, 6),
+        r"0 \(ReLU\) comes before",
+    ),
+    "before a dense layer along another dimension": (
+        lambda: nn.Sequential(nn.ReLU(), white(6), nn.Linear(6, 2)), (5, 6, 2, 6), r"0 \(ReLU\) comes before"
     ),
     "dense along another dimension": (
         lambda: Model(on_the_last_dimension, dense=nn.Linear(6, D), norm=white(3)), IMAGES, "acts on another dimension"
@@ -210,9 +247,11 @@ def test_a_map_that_has_to_stay_says_why_and_the_output_stays(name):
         raise AssertionError(kept.kept)
 
 
-def test_a_hook_on_a_layer_keeps_the_map_out_of_it():
-    model = trained(nn.Sequential(nn.Conv2d(3, D, 3), white()), *IMAGES)
-    model[0].register_forward_hook(lambda module, args, output: output.abs())
+@pytest.mark.parametrize("hooked", [0, 1])
+@pytest.mark.parametrize("kind", [nn.Conv2d, HalfSizeConv2d])
+def test_a_hook_on_a_layer_keeps_the_map_out_of_it(kind, hooked):
+    model = trained(nn.Sequential(kind(3, D, 3), nn.Upsample(scale_factor=2), white()), *IMAGES)
+    model[hooked].register_forward_hook(lambda module, args, output: output.abs())
     assert len(folded_maps(fold_and_compare(model, *IMAGES))) == 1
 
 

@@ -82,6 +82,12 @@ def test_a_class_that_is_not_there_is_refused(label):
         wcgan.fold(Conditional(), label=label)
 
 
+def test_a_class_that_one_of_the_layers_lacks_is_refused():
+    layers = (wcgan.normalization("cWC", D, classes=classes) for classes in (CLASSES, CLASSES + 1))
+    with pytest.raises(ValueError, match=rf"label {CLASSES} is out of range.*0 to {CLASSES - 1}"):
+        wcgan.fold(nn.Sequential(*layers), label=CLASSES)
+
+
 def test_a_label_for_a_model_without_classes_is_refused():
     with pytest.raises(ValueError, match="label=1 was given, but the model has no conditional layer"):
         wcgan.fold(nn.Sequential(make_layer("WC")), label=1)

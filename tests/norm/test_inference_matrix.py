@@ -163,8 +163,11 @@ def test_a_layer_made_and_trained_in_inference_mode_evaluates_with_its_statistic
         assert_fresh(layer)
 
 
-def test_another_type_makes_the_inference_matrix_anew():
+def test_another_type_makes_the_inference_matrix_anew_and_at_once(factorisations):
     layer = trained(dtype=torch.float32).double()
+    factorisations.clear()
+    layer(make_batch(5, CHANNELS, 2, 2))
+    assert factorisations == []
     assert_fresh(layer)
 
 

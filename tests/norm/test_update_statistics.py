@@ -68,6 +68,7 @@ def test_the_first_entry_of_a_batch_is_the_input():
 
 def test_modes_and_frozen_statistics_are_left_alone():
     model = nn.Sequential(make_layer("WC"), nn.Dropout(), make_layer("BN")).train()
+    model(batches()[0])
     wcgan.freeze_statistics(model[0])
     model[1].eval()
     kept = snapshot(model[0])
@@ -88,6 +89,20 @@ def test_a_failing_batch_leaves_statistics_momenta_and_modes_as_they_were(name):
     assert (layer.momentum, layer.training) == (0.3, False)
     assert_unchanged(layer, kept)
     assert torch.equal(layer(batches()[0]), expected)
+
+
+def test_an_interrupt_leaves_statistics_as_they_were():
+    layer = make_layer("WC")
+    layer(make_batch(5, CHANNELS, 2, 2))
+    kept = snapshot(layer)
+
+    def interrupted(network, x):
+        network(x)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wcgan.update_statistics(batches(), layer, forward=interrupted)
+    assert_unchanged(layer, kept)
 
 
 def test_an_empty_loader_is_an_error_and_changes_nothing():

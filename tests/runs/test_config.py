@@ -158,6 +158,17 @@ def test_a_setting_that_cannot_be_is_named_with_what_can(setting, parts):
         ("drop_at", 0, "at least 1"),
         ("schedule_end", 0, "at least 1"),
         ("schedule_start", -1, "at least 0"),
+        ("learning_rate_discriminator", -1e-4, "at least 0"),
+        ("consistency", -1.0, "at least 0"),
+        ("lecam", -0.1, "at least 0"),
+        ("coloring_decay", -0.1, "at least 0"),
+        ("class_rate", -0.5, "at least 0"),
+        ("equal_classes", -0.1, "at least 0"),
+        ("ema_half_life", -1, "at least 0"),
+        ("ema_ramp", -0.1, "at least 0"),
+        ("ema_start", -1, "at least 0"),
+        ("augment_ramp", -1, "at least 0"),
+        ("label_smoothing", 1.0, "in [0, 1)"),
     ],
 )
 def test_a_value_out_of_range_is_named_with_its_field_and_what_is_allowed(field, value, allowed):
@@ -173,11 +184,12 @@ def test_a_constant_rate_has_no_end():
         tiny_config(schedule="constant", schedule_start=9)
 
 
-@pytest.mark.parametrize("end", [{}, {"schedule_end": 8}])
-def test_decay_begins_before_it_ends(end):
-    least = "schedule_end=8" if end else "iterations=10"
-    with pytest.raises(ValueError, match=f"train.schedule_start must be less than train.{least}, got 10"):
-        tiny_config(iterations=10, schedule_start=10, **end)
+@pytest.mark.parametrize(("field", "end"), [("iterations", 10), ("schedule_end", 8), ("schedule_end", 12)])
+def test_decay_begins_before_it_ends(field, end):
+    settings = {"iterations": 10, field: end}
+    assert tiny_config(**settings, schedule_start=end - 1).train.schedule_start == end - 1
+    with pytest.raises(ValueError, match=f"train.schedule_start must be less than train.{field}={end}, got {end}"):
+        tiny_config(**settings, schedule_start=end)
 
 
 @pytest.mark.parametrize(

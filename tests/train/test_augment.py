@@ -1,5 +1,6 @@
 """Augmentation: the published transformations, their gradients, and who sees augmented images."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -112,12 +113,19 @@ def test_the_share_grows_over_the_ramp():
 
 
 def test_a_ramp_begins_with_images_as_they_are():
-    config = tiny_config(augment=("color", "translation", "cutout"), augment_ramp=1000)
+    config = tiny_config(augment=("color", "translation", "cutout"), augment_ramp=4)  # an iteration
     inputs = tiny_batches(config).draw(0)
     for images, view in ((inputs.real, inputs.real_view), (inputs.real[0], inputs.view)):
         assert torch.allclose(augment(images, view), images, rtol=0, atol=1e-6)
-    late = tiny_batches(config).draw(1000)
+    late = tiny_batches(config).draw(1)
     assert not torch.allclose(augment(late.real, late.real_view), late.real, atol=0.1)
+
+
+def test_consistency_shifts_images_from_the_start():
+    config = tiny_config(augment=("color",), augment_ramp=1000, consistency=1.0, batch=64)
+    shift = tiny_batches(config).draw(0).shift
+    assert shift.moved.any()
+    assert shift.mirrored.any()
 
 
 def test_a_ramp_needs_augmentations():
@@ -154,14 +162,24 @@ def test_the_discriminator_sees_augmented_images_only():
         assert torch.equal(generated == 0, augment(white, NONE._replace(hole=hole)) == 0)
 
 
-def test_consistency_is_the_squared_difference_of_scores():
-    config = tiny_config("WC", "plain", consistency=10.0)
+@pytest.mark.parametrize(("name", "head"), [("WC", "plain"), ("cWC", "projection")])
+def test_consistency_is_the_squared_difference_of_scores_and_trains_both(name, head):
+    config = tiny_config(name, head, consistency=10.0)
     config = replace(config, discriminator=replace(config.discriminator, spectral_norm=False))
     players, inputs = tiny_players(config), tiny_batches(config).draw(0)
-    real = inputs.real[0]
-    scores, shifted = (players.discriminator(images).realness for images in (real, augment(real, inputs.shift)[0]))
+    without = copy.deepcopy(players)
+    real, labels = inputs.real[0], None if inputs.real_labels is None else inputs.real_labels[0]
+    images = real, augment(inputs.real, inputs.shift)[0]
+    scores, shifted = (players.discriminator(each, labels).realness for each in images)
+    expected = (scores - shifted).square().mean()
+    slopes = torch.autograd.grad(10 * expected, list(players.discriminator.parameters()), materialize_grads=True)
     losses = iterate(players, config)
-    assert losses["loss/consistency"].item() == pytest.approx((scores - shifted).square().mean().item(), rel=1e-5)
+    assert losses["loss/consistency"].item() == pytest.approx(expected.item(), rel=1e-5)
+    iterate(without, replace(config, train=replace(config.train, consistency=0.0)))
+    found, plain = ([p.grad for p in each.discriminator.parameters()] for each in (players, without))
+    for slope, one, other in zip(slopes, found, plain, strict=True):
+        torch.testing.assert_close(one - other, slope, rtol=1e-4, atol=1e-4)
+    assert max(slope.abs().max() for slope in slopes) > 0.1
 
 
 def test_lecam_is_a_loss_of_the_discriminator_with_averages_of_its_own():

@@ -14,8 +14,8 @@ from wcgan.train.start import go_on, start
 from wcgan.train.start_classifier import go_on_with_classifiers, start_classifiers
 
 
-def write_photos(folder, seed=0):
-    for number, image in enumerate(random_images(8, 3, 8, seed=seed)):
+def write_photos(folder, seed=0, count=8):
+    for number, image in enumerate(random_images(count, 3, 8, seed=seed)):
         save(folder / ("cat", "dog")[number % 2] / f"{number}.png", image)
     return folder
 
@@ -57,6 +57,12 @@ def test_other_images_in_place_of_the_runs_own_are_refused_and_nothing_is_writte
     with pytest.raises(ValueError, match=r"the images of others are not those that .*run was trained on"):
         go_on(run.folder, data="others")
     assert everything(run.folder) == before
+
+
+def test_images_that_a_run_has_learnt_from_cannot_be_kept_out_later(tmp_path):
+    start(configured(write_photos(tmp_path / "photos", count=20)), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"was begun with another config \(data\.held_out is False, not True\)"):
+        go_on(tmp_path / "run", settings=["data.held_out=true"])
 
 
 def test_another_resolution_is_refused_by_its_name_wherever_the_images_are(run, tmp_path):

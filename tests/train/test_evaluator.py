@@ -65,12 +65,22 @@ def test_another_split_can_be_the_reference_and_the_figures_say_which(photos, tm
     assert again.scores["protocol"]["reference"] == line["protocol"]["reference"]
 
 
-def test_a_generator_without_classes_gets_no_labels(digits_at_hand, tmp_path):
-    start(configured("digits", *UNCONDITIONAL), tmp_path / "run")
+@pytest.mark.parametrize("head", ["plain", "projection"])
+def test_a_generator_without_classes_gets_no_labels(head, digits_at_hand, tmp_path):
+    start(configured("digits", "generator.normalization=WC", f"discriminator.head={head}"), tmp_path / "run")
     (line,) = evaluations(tmp_path / "run")
-    assert line["protocol"]["labels"] is None
-    assert ACCURACY not in line
-    assert line[FID] > 0
+    again = evaluate(str(tmp_path / "run"), EvaluationConfig(features=("classifier",), metrics=("fid",), images=20))
+    for scores in (line, again.scores):
+        assert scores["protocol"]["labels"] is None
+        assert ACCURACY not in scores
+        assert scores[FID] > 0
+
+
+def test_a_strict_run_is_scored_on_images_that_can_all_be_read(photos, tmp_path):
+    start(configured(photos, "data.strict=true"), tmp_path / "run")
+    (photos / "test" / "cat" / "broken.png").write_bytes(b"not an image")
+    with pytest.raises(ValueError, match="cannot be read"):
+        evaluate(str(tmp_path / "run"), EvaluationConfig(features=("classifier",), metrics=("fid",), images=20))
 
 
 def test_with_inceptions_weights_both_networks_look_at_the_images(photos, tmp_path, monkeypatch):

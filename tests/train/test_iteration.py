@@ -24,7 +24,7 @@ from wcgan.core.terminal import TrainingProgress
 from wcgan.norm import VARIANTS
 from wcgan.runs.config import Config, TrainConfig
 from wcgan.train import gan as module
-from wcgan.train.batches import average_weight
+from wcgan.train.batches import augment, average_weight
 from wcgan.train.learner import update_average
 
 GAMES = {
@@ -93,18 +93,19 @@ def test_running_statistics_move_in_both_updates():
 
 
 def test_every_update_is_shown_its_own_images(monkeypatch):
-    config = tiny_config("WC", "plain", critic_steps=2, **GAMES["wasserstein"])
+    config = tiny_config("cWC", "projection", critic_steps=2, augment=("cutout",), **GAMES["wasserstein"])
     players, inputs, seen = tiny_players(config), tiny_batches(config).draw(0), []
     original = module.gradient_penalty
 
     def recorded(discriminator, real, fake, labels, between):
-        seen.append((real, between))
+        seen.append((real, labels, between))
         return original(discriminator, real, fake, labels, between)
 
     monkeypatch.setattr(module, "gradient_penalty", recorded)
     run_iteration(config, players=players)
-    assert torch.equal(torch.stack([real for real, _ in seen]), inputs.real)
-    assert torch.equal(torch.stack([between for _, between in seen]), inputs.between)
+    expected = augment(inputs.real, inputs.real_view), inputs.real_labels, inputs.between
+    for each, found in zip(expected, zip(*seen, strict=True), strict=True):
+        assert torch.equal(torch.stack(found), each)
 
 
 HEADS = {"plain": ("WC", "plain"), "projection": ("cWC", "projection"), "acgan": ("cWC", "acgan")}
@@ -310,6 +311,13 @@ def test_the_half_life_of_an_average_that_keeps_up_is_a_share_of_the_images_so_f
     train = TrainConfig(critic_steps=5, batch=64, ema_half_life=3200, ema_ramp=0.25)
     weights = [average_weight(train, iteration) for iteration in (0, 1, 8, 39, 40, 1000)]
     assert weights == [1.0, *(1 - 0.5 ** (320 / half_life) for half_life in (80, 640, 3120, 3200, 3200))]
+
+
+def test_an_iteration_is_drawn_with_its_weight_in_the_average():
+    config = tiny_config(ema_half_life=40, ema_ramp=0.5, ema_start=8)
+    for iteration in range(5):
+        weight = tiny_batches(config).draw(iteration).average_weight
+        assert weight.item() == pytest.approx(average_weight(config.train, iteration))
 
 
 def test_an_average_has_one_decay():

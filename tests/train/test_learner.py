@@ -21,11 +21,12 @@ def test_the_adam_of_the_config_is_used():
         assert optimizer.param_groups[0]["lr"] == 0.125
 
 
-def test_the_discriminator_may_have_a_rate_of_its_own():
-    config = tiny_config(iterations=10, learning_rate=1.0, learning_rate_discriminator=4.0)
+@pytest.mark.parametrize(("own", "expected"), [(4.0, 2.4), (0.0, 0.0)])
+def test_the_discriminator_may_have_a_rate_of_its_own(own, expected):
+    config = tiny_config(iterations=10, learning_rate=1.0, learning_rate_discriminator=own)
     players, _ = run_iteration(config, iteration=4)
     assert players.generator_optimizer.param_groups[0]["lr"] == pytest.approx(0.6)
-    assert players.discriminator_optimizer.param_groups[0]["lr"] == pytest.approx(2.4)
+    assert players.discriminator_optimizer.param_groups[0]["lr"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
