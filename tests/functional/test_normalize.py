@@ -42,6 +42,17 @@ def test_options_hold_where_there_are_more_rows_of_matrices_than_positions(optio
     check_against_oracle(make_batch(9, 4), make_coloring("sample full", 9, 4), **options)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_statistics_have_the_gradients_of_their_formulas(groups):
+    x = make_batch(5, 4, 3).requires_grad_()
+    wanted = oracle.batch_mean(x), oracle.batch_covariance(x, groups)
+    generator = torch.Generator().manual_seed(9)
+    cotangents = [torch.randn(values.shape, generator=generator, dtype=x.dtype) for values in wanted]
+    found = whiten_color(x, groups=groups)[1][:2]
+    gradient, expected = (torch.autograd.grad(values, x, cotangents) for values in (found, wanted))
+    torch.testing.assert_close(gradient, expected, **EXACT)
+
+
 @pytest.mark.parametrize("kind", ["full", "class full", "sample full", "class diagonal"])
 @pytest.mark.parametrize("shape", [(9, 4), (5, 4, 3), (5, 4, 3, 2), (5, 4, 3, 2, 2)], ids=str)
 def test_every_rank_of_batch_equals_the_oracle(shape, kind):

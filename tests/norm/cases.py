@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import wcgan
 from wcgan.norm import FoldedMap
+from wcgan.norm._running import COUNTERS, RunningStatistics
 
 CHANNELS = 4
 CLASSES = 3
@@ -107,7 +108,9 @@ def gradients(output: Tensor, *leaves: Tensor, seed: int = 9) -> tuple[Tensor, .
 
 def snapshot(module: nn.Module) -> dict[str, Tensor]:
     """A copy of every parameter and buffer, the counters that are not saved included."""
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, RunningStatistics)}
+    counters = {f"{name}.{counter}": getattr(layer, counter) for name, layer in layers.items() for counter in COUNTERS}
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers()), **counters}
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 

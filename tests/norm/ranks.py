@@ -64,6 +64,18 @@ def train_layer(rank: int | None, name: str, split: str) -> dict[str, Any]:
     return results
 
 
+def differentiate_statistics(rank: int | None) -> dict[str, Tensor]:
+    """Features with a matrix for each sample, and the gradient of a sum of statistics, which each rank weights anew."""
+    split, group = "5 and 3", "" if rank is None else dist.group.WORLD.group_name
+    x, color = (part_of(rank, split, make_batch(8, *shape)) for shape in ((CHANNELS,), (CHANNELS, CHANNELS)))
+    x = x.clone().requires_grad_()
+    out, (mean, covariance, _) = wcgan.functional.whiten_color(x, color, torch.zeros_like(x), process_group=group)
+    own, other = torch.randn(2, CHANNELS, CHANNELS, generator=torch.Generator().manual_seed(6)).double()
+    weights = own + other if rank is None else (own, other)[rank]
+    ((weights * covariance).sum() + weights[0] @ mean).backward()
+    return {"out": out.detach(), "gradient": x.grad}
+
+
 class Critic(nn.Module):
     """A small network with a layer inside; the penalty on its slope needs second derivatives."""
 
@@ -178,6 +190,7 @@ def run(rank: int, folder: str) -> None:
             results["parallel", name] = caught(train_in_parallel, rank, name)
         for whitened in (False, True):
             results["classes", whitened] = caught(penalize_classes, rank, whitened)
+        results["statistics"] = caught(differentiate_statistics, rank)
         results["bad"] = caught(one_bad_rank, rank)
         results["own group"] = caught(own_group, rank)
         results["compiled"] = caught(compiled_layer, rank)

@@ -109,6 +109,12 @@ def test_a_gradient_penalty_is_that_of_the_concatenated_batch(both, name):
     torch.testing.assert_close(*pairs, rtol=1e-11, atol=1e-12 * scale)
 
 
+def test_statistics_are_differentiated_through_the_batches_of_all_ranks(both):
+    found, expected = results_of(both, "statistics"), ranks.differentiate_statistics(None)
+    for name in ("out", "gradient"):
+        torch.testing.assert_close(together([result[name] for result in found]), expected[name], **ROUNDING)
+
+
 @pytest.mark.parametrize("name", ["WC", "BN", "cWC"])
 def test_training_under_distributed_data_parallel_is_training_on_the_concatenated_batch(both, name):
     expected = ranks.train_in_parallel(None, name)["state"]

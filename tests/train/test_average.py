@@ -20,6 +20,7 @@ from wcgan.runs.checkpoint import section
 from wcgan.runs.sampler import load_generator
 from wcgan.train import train
 from wcgan.train.gan import STATISTICS_BATCHES, build_players, make_refresh
+from wcgan.train.journal import Journal
 
 CONFIG = tiny_config(ema=0.5, ema_statistics="recomputed")
 
@@ -113,17 +114,21 @@ def test_every_process_recomputes_the_statistics_of_whole_batches():
     assert found == {"generator": {True}, "average": {False}}
 
 
-def test_samples_evaluations_and_checkpoints_have_statistics_of_their_moment(tmp_path):
+def test_samples_evaluations_and_checkpoints_have_statistics_of_their_moment(tmp_path, monkeypatch):
     """Each of them is due at another iteration; what it sees has the statistics that its weights ask for."""
     config = tiny_config(
         iterations=5, ema=0.5, ema_statistics="recomputed", evaluate_every=2, checkpoint_every=4, sample_every=3
     )
-    run, seen = tiny_run(tmp_path / "run", config), []
+    run, seen, drawn = tiny_run(tmp_path / "run", config), [], {}
 
     def evaluator(sampler):
         seen.append(copy.deepcopy(sampler.network))
         return {"FID": float(len(seen))}  # the first is the best
 
+    def draw(_, iteration, sampler):
+        drawn[iteration] = copy.deepcopy(sampler.network)
+
+    monkeypatch.setattr(Journal, "samples", draw)
     train(config, tiny_data(), run, evaluator)
     assert len(seen) == 3  # after 2, 4 and 5
     batches = tiny_batches(config)
@@ -134,7 +139,8 @@ def test_samples_evaluations_and_checkpoints_have_statistics_of_their_moment(tmp
         make_refresh(players, batches, torch.float32)(iteration)
         return players.average.state_dict()
 
-    for network, iteration in zip(seen, (2, 4, 5), strict=True):
+    assert list(drawn) == [3, 5]
+    for iteration, network in [*zip((2, 4, 5), seen, strict=True), *drawn.items()]:
         assert not different(network.state_dict(), expected(network, iteration))
     last = section(last_tensors(run), "average")
     assert not different(last, dict(seen[-1].state_dict()))

@@ -191,7 +191,7 @@ def test_what_is_minimised_with_acgan_is_realness_and_weighted_class_losses(upda
 
 
 def test_acgans_discriminator_learns_classes_from_real_images_only(monkeypatch):
-    config = with_discriminator(tiny_config("cWC", "acgan"), spectral_norm=False)
+    config = with_discriminator(tiny_config("cWC", "acgan", label_smoothing=0.25), spectral_norm=False)
     players, inputs, seen = tiny_players(config), tiny_batches(config).draw(0), []
     logits = players.discriminator(inputs.real[0]).logits
 
@@ -204,6 +204,7 @@ def test_acgans_discriminator_learns_classes_from_real_images_only(monkeypatch):
     assert torch.allclose(seen[0][0], logits, atol=1e-6)
     assert torch.equal(seen[0][1], inputs.real_labels[0])
     assert torch.equal(seen[1][1], inputs.labels)
+    assert [smoothing for *_, smoothing in seen] == [0.25, 0.25]
 
 
 def test_what_is_minimised_with_a_penalty_is_the_loss_and_ten_penalties(updates):
@@ -293,8 +294,10 @@ def test_without_decay_there_is_no_average_and_samples_come_from_the_generator()
     players = tiny_players(tiny_config(ema=0.0))
     assert players.average is None
     assert players.sampled_generator is players.generator
-    averaged = tiny_players(tiny_config(ema=0.5))
-    assert averaged.sampled_generator is averaged.average
+    for settings in ({"ema": 0.5}, {"ema_half_life": 100}):
+        averaged = tiny_players(tiny_config(**settings))
+        assert averaged.average is not None
+        assert averaged.sampled_generator is averaged.average
 
 
 def test_a_half_life_in_images_halves_the_weight_of_a_state():
