@@ -1,6 +1,7 @@
 """The loop: what it writes and when, and how it ends when something goes wrong."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -42,6 +43,27 @@ def test_a_line_of_metrics_says_losses_rate_images_and_time(tmp_path):
     assert [line["images"] for line in lines] == [8, 16, 24, 32]
     assert {"loss/discriminator", "loss/generator", "seconds"} <= set(lines[0])
     assert lines[-1]["iterations_per_second"] > 0
+
+
+def test_batches_that_need_more_shrinkage_are_counted_and_said_once(tmp_path, capsys):
+    few = tiny_config(batch=2, generator_batch=2, iterations=4, log_every=2)  # two positions for four channels
+    few = replace(few, generator=replace(few.generator, base=1, widths=(4, 4, 4), options={"eps": 0.0}))
+    run = tiny_run(tmp_path / "run", few)
+    train(few, tiny_data(), run)
+    lines = of_kind(run, "retried")
+    assert [line["iteration"] for line in lines] == [2, 4]
+    for line in lines:  # two iterations of one update each
+        assert line["layers"]["generator.blocks.0.norm1"] == 4
+        assert line["batches"] == sum(line["layers"].values())
+    said = [line for line in capsys.readouterr().err.splitlines() if "extra shrinkage" in line]
+    assert len(said) == 1
+    assert said[0].startswith("iteration 2: generator.blocks.0.norm1 cannot whiten a batch")
+
+
+def test_a_run_whose_batches_can_be_whitened_says_nothing_of_shrinkage(tmp_path, capsys):
+    run, _ = run_to_end(tmp_path)
+    assert of_kind(run, "retried") == []
+    assert "shrinkage" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])])

@@ -36,6 +36,7 @@ class Journal:
     ) -> None:
         self.run, self.progress, self.silent = training.run, progress, not rank.first
         self._mark: tuple[int, float] | None = None
+        self._retried: Mapping[str, int] = {}
         self._callbacks: list[Callback] = []
         iteration = training.iteration
         if not self.silent:
@@ -73,6 +74,25 @@ class Journal:
         self.run.record("train", iteration, **values)
         self.progress.show(means)
         self._metrics(iteration, values)
+
+    def retries(self, iteration: int, retried: Mapping[str, int]) -> None:
+        """Logs how many batches were whitened with extra shrinkage since the last line; the first time it says so.
+
+        `retried` has the count of each layer until now.
+        """
+        if self.silent:
+            return
+        before, self._retried = self._retried, retried
+        new = {layer: count - before.get(layer, 0) for layer, count in retried.items()}
+        total = sum(new.values())
+        if total:
+            self.run.record("retried", iteration, batches=total, layers={k: v for k, v in new.items() if v})
+            self._metrics(iteration, {"retried": total})
+            if not any(before.values()):
+                self.progress.say(
+                    f"iteration {iteration}: {max(new, key=new.__getitem__)} cannot whiten a batch without extra "
+                    f"shrinkage; metrics.jsonl counts such batches as `retried`"
+                )
 
     def samples(self, iteration: int, sampler: Sampler) -> None:
         """Writes a grid of samples."""

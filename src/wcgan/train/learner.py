@@ -93,6 +93,16 @@ def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
     return values if values.stride() == parameter.stride() else torch.empty_like(parameter).copy_(values)
 
 
+def count_retries(learner: Learner) -> dict[str, int]:
+    """Layer -> the number of batches so far that it could whiten only with extra shrinkage. Waits for the device."""
+    return {
+        f"{name}.{path}": int(layer.num_retried)
+        for name, network in learner.networks.items()
+        for path, layer in network.named_modules()
+        if isinstance(layer, WhiteningLayer)
+    }
+
+
 @torch.no_grad()
 def update_average(average: nn.Module, network: nn.Module, weight: Tensor) -> None:
     """Moves the parameters and running statistics of an average towards a network's.

@@ -34,7 +34,7 @@ from wcgan.runs.sampler import Sampler
 from wcgan.train.custom import Callback, Training
 from wcgan.train.graph import hardware_for
 from wcgan.train.journal import Best, Journal
-from wcgan.train.learner import Learner, Losses, learner_to_tensors, tensors_to_learner
+from wcgan.train.learner import Learner, Losses, count_retries, learner_to_tensors, tensors_to_learner
 
 Step = Callable[[int], Sequence[Losses]]
 """Iterations done -> the losses of the next one, for each task; they are valid until the next call."""
@@ -204,6 +204,7 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
                     unhealthy = rank.any(not flag) or not all(map(math.isfinite, means.values()))
                     stop_if_diverged(unhealthy, means, task, journal, iteration, thorough=saving or stopping)
                     journal.losses(iteration, means, seconds, task.learning_rate(iteration - 1), task.images)
+                    journal.retries(iteration, count_retries(task.learner))
                 if task.refresh is not None and (evaluating or saving or stopping):
                     task.refresh(iteration)
                 if rank.first and task.look is not None:
