@@ -181,7 +181,7 @@ def tune(
         raise typer.Exit(128 + stopped_by)
     for trial in found:
         say(tuning.trial_to_line(trial))
-    if (command := tuning.trials_to_command(preset, found)) is not None:
+    if (command := tuning.trials_to_command(preset, found, data, settings or ())) is not None:
         say(f"best: {command}")
 
 
