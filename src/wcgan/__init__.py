@@ -153,8 +153,8 @@ def fit(
 
     Raises:
         ImportError: if the packages of `wcgan[train]` are not installed.
-        TypeError: for data that is neither a name, a folder nor a `Dataset`, such as a tensor, and for settings that
-            are no mapping.
+        TypeError: for data that is neither a name, a folder nor a `Dataset`, such as a tensor, for settings that are no
+            mapping, and for callbacks or losses that cannot be called.
         ValueError: for an unknown preset or setting, data that does not fit, or an `out` that is not empty.
         KeyboardInterrupt: after a checkpoint, if the training was interrupted.
 
@@ -190,7 +190,16 @@ def fit(
         raise ValueError("origin is for the package's networks: load the weights into yours before you call wcgan.fit")
     if isinstance(settings, list | tuple | str):
         raise TypeError(f'settings must be a mapping, such as {{"train.iterations": 1000}}, got {settings!r}')
-    changed = [f"{field}={json.dumps(value, default=os.fspath)}" for field, value in (settings or {}).items()]
+    changed = []
+    for field, value in (settings or {}).items():
+        try:
+            changed.append(f"{field}={json.dumps(value, default=os.fspath)}")
+        except TypeError:
+            raise TypeError(f"{field} must be a number, a text, a list, a mapping or a path, got {value!r}") from None
+    if not isinstance(callbacks, list | tuple) or not all(isinstance(each, train.Callback) for each in callbacks):
+        raise TypeError(f"callbacks must be a list of wcgan.train.Callback objects, got {callbacks!r}")
+    if loss is not None and not (isinstance(loss, list | tuple) and len(loss) == 2 and all(map(callable, loss))):
+        raise TypeError(f"loss must be two functions, the discriminator's and the generator's, got {loss!r}")
     images = None if data is None or isinstance(data, str | os.PathLike) else data
     if images is not None and not isinstance(images, Dataset):
         raise TypeError(
@@ -201,7 +210,7 @@ def fit(
     source = None if origin is None else os.fspath(origin)
     with naming_arguments():
         name, file = (config, None) if isinstance(config, str) else (None, config)
-        if file is None and name is None and resume and out is not None and is_begun(Path(out)):
+        if config is None and resume and out is not None and (is_begun(Path(out)) or not (place or source)):
             file = Run(Path(out)).config()
         if isinstance(file, Config):
             config = change(file, place, settings=changed)

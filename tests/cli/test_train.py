@@ -197,6 +197,14 @@ def test_what_is_not_a_run(command, place, arguments):
     assert [path.name for path in place.iterdir()] == ["empty"]
 
 
+@pytest.mark.parametrize("options", [("--iterations", 1), ("--strict",)], ids=lambda options: options[0])
+@pytest.mark.parametrize("name", ["train", "classify"])
+def test_a_run_to_extend_that_is_not_there_is_not_begun_with_other_images(command, place, name, options):
+    refused = command(name, "--resume", "--out", "typo", *options, "--set", "train.device=cpu")
+    assert_refused(refused, "typo is not there; name the folder of a run")
+    assert list(place.iterdir()) == []
+
+
 @pytest.mark.parametrize("out", ["file/run", "/proc/nowhere/run"])
 def test_a_run_folder_that_cannot_be_made(command, place, out):
     (place / "file").write_text("mine")

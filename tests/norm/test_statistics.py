@@ -252,6 +252,14 @@ def test_with_batch_statistics_the_state_stays_as_it_was(name, training):
     torch.testing.assert_close(dict(layer.state_dict()), dict(saved), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", ["WC", "BN"])
+def test_with_batch_statistics_half_precision_leaves_the_running_ones_as_they_were(name):
+    layer, _ = trained_layer(name, torch.float32)
+    before = {key: value.clone() for key, value in layer.named_buffers()}
+    use_batch_statistics(layer.eval()).half()
+    torch.testing.assert_close(dict(layer.named_buffers()), before, rtol=0, atol=0)
+
+
 def test_every_whitening_layer_of_a_network_uses_its_batch_and_batch_normalisation_does_not():
     network = torch.nn.Sequential(make_layer("WC"), torch.nn.BatchNorm2d(CHANNELS).double(), make_layer("BN"))
     x = make_batch(8, CHANNELS, 3, 2, seed=4)

@@ -10,6 +10,7 @@ from tests.report.reader import read_page, rows
 from tests.report.tables import DASH, TABLE, finished, lines, markdown, rows_of
 
 from wcgan.paper.tables import TABLES, Quote, Row, Table
+from wcgan.report.formats import scores_to_rows
 from wcgan.report.paper_comparison import QUOTED, RULE
 
 NASTY = 'a\\b{c}$d&e#f%g_h^i~j|k<l>m"n`o*p[q]\n\\\\[r\t\u2212s'
@@ -252,6 +253,16 @@ def test_letters_of_protocols_are_said_once(write, tmp_path):
     assert rows(page, "facts")[0]["Protocol"] == "B"
     assert "Protocol B: paper-10k. FID" in page.text
     assert page.text.count("Protocol B") == 1
+
+
+def test_a_score_of_an_unusual_generator_says_so_in_its_protocols_name_and_in_a_sentence():
+    protocol = {"name": "all", "generator": "not averaged", "statistics": "of batches of 64", "generated": 8}
+    _, _, (name, facts, _) = scores_to_rows({"FID": 12.5, "protocol": protocol})
+    assert name == "protocol: all, generator not averaged, statistics of batches of 64"
+    assert facts == (
+        "Generated images: 8. Generated images are from the generator itself, not from its moving average. "
+        "Generated images are normalised by statistics of batches of 64."
+    )
 
 
 def test_a_scale_outside_0_to_1_is_refused(write, tmp_path):

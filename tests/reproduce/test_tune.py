@@ -75,6 +75,12 @@ def test_trials_are_runs_and_the_best_is_named(optuna, tmp_path):
     assert command == f'wcgan train "digits/cWC" --set "{trials[0].settings[0]}" --set "{trials[0].settings[1]}"'
 
 
+def test_the_command_for_the_best_has_the_data_and_the_settings_of_the_search():
+    best = Trial(0, ("train.beta2=0.99",), "finished", 4, 3.0)
+    command = trials_to_command("folder", [best], "my pets", ["train.iterations=8"])
+    assert command == """wcgan train "folder" --data 'my pets' --set "train.iterations=8" --set "train.beta2=0.99\""""
+
+
 def test_trials_that_diverged_come_after_all_others():
     statuses = {"diverged": None, "stopped early": 9.0, "finished": 3.0}
     trials = [Trial(number, (), status, 4, fid) for number, (status, fid) in enumerate(statuses.items())]

@@ -117,11 +117,18 @@ def test_each_is_listed_with_what_a_user_wants_to_know(command):
 
 
 @pytest.mark.parametrize("name", shipped_generators())
-def test_its_command_gives_the_settings_it_was_trained_with(name):
+def test_its_command_gives_the_settings_and_the_iteration_it_was_trained_with(name):
     _, _, preset, *options = shlex.split(json.loads((shipped(name) / "origin.json").read_text())["command"])
-    given = zip(options[::2], options[1::2], strict=True)
-    settings = [value if flag == "--set" else f"train.{flag[2:].replace('-', '_')}={value}" for flag, value in given]
+    given = list(zip(options[::2], options[1::2], strict=True))
+    stops = [("--stop-at", value) for flag, value in given if flag == "--stop-at"]
+    (iteration,) = (int(file.stem) for file in (shipped(name) / "checkpoints").glob("*.json"))
+    settings = [
+        value if flag == "--set" else f"train.{flag[2:].replace('-', '_')}={value}"
+        for flag, value in given
+        if flag != "--stop-at"
+    ]
     kept = Run(shipped(name)).config()
+    assert stops == [("--stop-at", str(iteration))] * (iteration < kept.train.iterations)
     assert replace(find_config(preset, settings=settings), preset=kept.preset) == kept  # a preset may be renamed
 
 

@@ -143,6 +143,19 @@ def test_moved_images_are_asked_for_by_arguments(photos, tmp_path):  # noqa: F81
         wcgan.fit(out=tmp_path / "run", resume=True)
 
 
+def test_images_that_were_in_memory_are_asked_for_again(tmp_path):
+    fit(tmp_path / "run", stop_at=1)
+    with pytest.raises(ValueError, match=r"run were in memory: give them to wcgan\.fit again, as data$"):
+        wcgan.fit(out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("settings", [{}, {"train.iterations": 1}], ids=["alone", "with a length"])
+def test_a_run_to_resume_that_is_not_there_is_not_begun_with_other_images(tmp_path, settings):
+    with pytest.raises(ValueError, match="typo is not there; name the folder of a run"):
+        wcgan.fit(out=tmp_path / "typo", resume=True, settings=settings)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_error_of_a_callback_keeps_its_words(tmp_path):
     class Fails(Callback):
         def on_end(self):
@@ -175,6 +188,30 @@ def test_settings_are_a_mapping_and_may_have_paths(tmp_path):
     assert Run(tmp_path / "run").config().data.reference == str(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"settings": {"train.batch": torch.tensor(2)}}, r"^train\.batch must be a number, .* got tensor\(2\)$"),
+        ({"callbacks": Callback()}, r"^callbacks must be a list of wcgan\.train\.Callback objects, got <"),
+        ({"callbacks": [Callback]}, r"^callbacks must be a list of wcgan\.train\.Callback objects, got \[<class"),
+        ({"loss": softplus}, "^loss must be two functions, the discriminator's and the generator's, got <"),
+        ({"loss": (softplus, None)}, r"^loss must be two functions, .* got \(<"),
+    ],
+    ids=["setting", "callback", "class", "function", "none"],
+)
+def test_what_cannot_be_called_or_written_is_named_before_anything_is_written(tmp_path, options, said):
+    with pytest.raises(TypeError, match=said):
+        fit(tmp_path / "run", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("resolution", [16, 32])
+def test_images_in_memory_are_not_resized_in_silence(tmp_path, resolution):
+    with pytest.raises(ValueError, match=f"the images are 8x8 and data.resolution={resolution} resizes only those in"):
+        fit(tmp_path / "run", settings={"data.resolution": resolution})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_resuming_gives_the_bits_of_never_stopping(tmp_path):
     fit(tmp_path / "whole")
     fit(tmp_path / "parts", stop_at=2)
@@ -186,6 +223,13 @@ def test_other_tensors_cannot_go_on_with_a_run(tmp_path):
     fit(tmp_path / "run", stop_at=2)
     with pytest.raises(ValueError, match=r"are not those that .* was trained on"):
         fit(tmp_path / "run", tensors(count=14), resume=True)
+
+
+@pytest.mark.parametrize("name", ["images", "labels"])
+def test_arrays_are_no_tensors(name):
+    given = {"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8), "labels": torch.arange(4)}
+    with pytest.raises(TypeError, match=f"^{name} must be a tensor, got ndarray$"):
+        data.from_tensors(**given | {name: given[name].numpy()})
 
 
 def test_a_plain_tensor_is_refused_with_the_way_to_pass_it(tmp_path):

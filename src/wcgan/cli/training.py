@@ -81,7 +81,7 @@ def train(
         config = chosen()
         folder = default_folder(preset, config, data)
     goes_on = resume and preset is None and config_file is None
-    if goes_on and (is_begun(folder) or not (data or settings or strict or origin)):
+    if goes_on and (is_begun(folder) or not (data or origin)):
         config = change(Run(folder).config(), data, strict, settings)
     config = config or chosen()
     if dry_run:
@@ -126,7 +126,7 @@ def classify(
     own = None
     if resume and folder is not None and not any((preset, depth, norm, where, seeds)):
         first = Run(folder_to_runs(folder)[0])
-        own = folder if (first.folder / "config.yaml").is_file() or not (data or settings or strict) else None
+        own = folder if (first.folder / "config.yaml").is_file() or not data else None
     if own is not None:
         config = change(first.config(ClassifyConfig), data, strict, settings)
     else:
@@ -183,7 +183,7 @@ def tune(
         raise typer.Exit(128 + stopped_by)
     for trial in found:
         say(tuning.trial_to_line(trial))
-    if (command := tuning.trials_to_command(preset, found)) is not None:
+    if (command := tuning.trials_to_command(preset, found, data, settings or ())) is not None:
         say(f"best: {command}")
 
 

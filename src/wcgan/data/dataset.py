@@ -203,6 +203,7 @@ def from_tensors(images: Tensor, labels: Tensor | None = None, classes: Sequence
         classes: names of the classes in the order of the labels; by default their numbers.
 
     Raises:
+        TypeError: for anything but tensors, such as NumPy's arrays.
         ValueError: for another shape or type, or a label without a class.
 
     Example:
@@ -212,6 +213,9 @@ def from_tensors(images: Tensor, labels: Tensor | None = None, classes: Sequence
         >>> data.from_tensors(images, torch.arange(20) % 2, ["cat", "dog"]).classes
         ('cat', 'dog')
     """
+    for name, given in (("images", images), ("labels", labels)):
+        if given is not None and not isinstance(given, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(given).__name__}")
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3) or not len(images):
         raise ValueError(
             f"images must be uint8 pixels (N, C, H, W) with 1 or 3 channels, got {images.dtype} {tuple(images.shape)}"

@@ -235,12 +235,12 @@ class RunningStatistics(nn.Module):
         before = dict(self._buffers)
         super()._apply(fn, recurse)
         self._move_counters(fn(self.num_retried).device)
-        if self.track_running_stats:
+        if self._buffers.get(self._second) is not None:  # with `use_batch_statistics` too, which does not read it
             empty = self._is_meta(before[self._second]) and not self._is_meta(self._buffers[self._second])
             self._widen({} if empty else before)
             self._forget_whitening()
             self._whitening = None  # a new tensor next time: a pending backward pass may need the old one
-            if not self.training and not empty:
+            if not self.training and not empty and self.track_running_stats:
                 self._refresh()  # in the new precision, instead of a rounded copy
         return self
 

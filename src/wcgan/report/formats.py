@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wcgan.core.terminal import Row, rows_to_markdown
+from wcgan.evaluate.protocol import UNUSUAL
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import DASH, counted, duration, is_number, number
 from wcgan.report.order import EXPLAINED, pairs_to_rows, pairs_to_sentence, results_to_pairs
@@ -250,7 +251,10 @@ def scores_to_rows(scores: Record) -> tuple[Row, list[Row], list[str]]:
     facts = {key: value for key, value in protocol.items() if key not in ("name", "std", "seed", "scored")}
     about = [plain(scores[key]) for key in ("device", "versions") if scores.get(key)]
     cost = ", ".join([duration(scores.get("seconds")), *about])
-    return SCORE_HEADS, rows, [f"protocol: {plain(protocol.get('name'))}", protocol_to_sentence(facts, []), cost]
+    name = ", ".join(
+        [plain(protocol.get("name")), *(f"{key} {plain(protocol[key])}" for key in UNUSUAL if key in protocol)]
+    )
+    return SCORE_HEADS, rows, [f"protocol: {name}", protocol_to_sentence(facts, []), cost]
 
 
 def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[Row, list[Row], list[str]]:

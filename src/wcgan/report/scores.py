@@ -167,6 +167,9 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
         labels = rest.pop("labels", None)
         generated += f", {labels} over the classes" if labels else ""
         parts.append(f"{generated}.")
+    if rest.get("generator") == "not averaged":
+        del rest["generator"]
+        parts.append("Generated images are from the generator itself, not from its moving average.")
     if "statistics" in rest:
         parts.append(f"Generated images are normalised by statistics {plain(rest.pop('statistics'))}.")
     if "splits" in rest:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -252,8 +253,11 @@ def trial_to_line(trial: Trial) -> str:
     return f"trial {trial.number:<4} FID {score:>9}  {how:32} {' '.join(trial.settings)}"
 
 
-def trials_to_command(preset: str, trials: Sequence[Trial]) -> str | None:
-    """The command that trains the best of the trials that finished."""
+def trials_to_command(
+    preset: str, trials: Sequence[Trial], data: str | None = None, settings: Sequence[str] = ()
+) -> str | None:
+    """The command that trains the best of the trials that finished, on the search's data and with its settings."""
     if not trials or trials[0].status != "finished":
         return None
-    return " ".join([f'wcgan train "{preset}"', *(f'--set "{setting}"' for setting in trials[0].settings)])
+    given = [] if data is None else [f"--data {quote(data)}"]
+    return " ".join([f'wcgan train "{preset}"', *given, *(f'--set "{s}"' for s in (*settings, *trials[0].settings))])

@@ -150,6 +150,8 @@ def check_resolution(run: Run, own: Any, config: Any) -> None:
 def check_place(run: Run, name: str) -> None:
     """Raises a ValueError for a folder of images that is no longer there."""
     if name not in data.names() and not Path(name).is_dir():
+        if not Path(name).is_absolute():  # as every folder's is
+            raise ValueError(f"the images of {run.folder} were in memory: give them to wcgan.fit again, as data")
         raise ValueError(
             f"the images of {run.folder} are no longer in {name}: --resume --data FOLDER says where they are now"
         )
@@ -355,7 +357,7 @@ def blocks_for(resolution: int) -> tuple[int, int]:
             return base, doublings
     raise ValueError(
         f"images of {resolution}x{resolution} do not fit the networks, which double a grid of 4 to 7: "
-        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128 with --resolution SIZE"
+        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128; --resolution SIZE resizes those in files"
     )
 
 
@@ -363,7 +365,13 @@ def fit_config(config: Config, dataset: Dataset) -> Config:
     """The config with the networks' sizes taken from the data."""
     _, channels, height, width = dataset.images.shape
     if height != width:
-        raise ValueError(f"the images are {height}x{width}; square ones are needed: --resolution SIZE crops them")
+        crops = "--resolution SIZE crops those in files"
+        raise ValueError(f"the images are {height}x{width}; square ones are needed: {crops}")
+    if config.data.resolution not in (None, height):
+        raise ValueError(
+            f"the images are {height}x{width} and data.resolution={config.data.resolution} resizes only those in files:"
+            " resize yours"
+        )
     classes = len(dataset.classes) or None
     if config.conditional:
         if dataset.labels is None or classes is None or classes < 2:
