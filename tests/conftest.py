@@ -36,6 +36,12 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     return folder
 
 
+@pytest.fixture(autouse=True)
+def same_draws() -> None:
+    """A test draws the same numbers whichever ran before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
     """Fills a folder of some name once for all processes that run tests -> the folder, which is to be left as it is."""
