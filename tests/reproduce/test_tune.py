@@ -61,12 +61,13 @@ def test_trials_are_runs_and_the_best_is_named(optuna, tmp_path):
     assert stopped_by is None
     assert sorted(trial.number for trial in trials) == [0, 1, 2, 3]
     assert len(said) == 4
+    assert all("FID(classifier)" in line for line in said)
     finished = [trial for trial in trials if trial.status == "finished"]
     assert len(finished) >= 3  # which are not compared with anything
     assert finished == sorted(finished, key=lambda trial: trial.fid)
     for trial in trials:
         folder = tmp_path / "tune" / f"trial-{trial.number}"
-        assert trial.fid == fid_at(folder, trial.iteration)
+        assert (trial.score, trial.fid) == fid_at(folder, trial.iteration)
         settings = dict(setting.split("=") for setting in trial.settings)
         config = Run(folder).config()
         assert config.generator.normalization == settings["generator.normalization"]
@@ -90,7 +91,7 @@ def test_trials_that_diverged_come_after_all_others():
 @pytest.mark.slow
 def test_a_trial_behind_the_median_is_stopped_at_its_rung(optuna, tmp_path, monkeypatch):
     scores = iter([3.0, 1.0] * 3 + [9.0])  # three trials that finish, and one that is behind at its first rung
-    monkeypatch.setattr("wcgan.reproduce.tune.fid_at", lambda folder, iteration: next(scores))
+    monkeypatch.setattr("wcgan.reproduce.tune.fid_at", lambda folder, iteration: ("FID", next(scores)))
     trials, _ = tune(config_of, [RATES], tmp_path / "tune", 4, rungs=2, say=lambda line: None)
     assert [(trial.status, trial.iteration, trial.fid) for trial in trials][-1] == ("stopped early", 2, 9.0)
     assert max(line["iteration"] for line in Run(tmp_path / "tune" / "trial-3").lines()) == 2

@@ -101,6 +101,8 @@ class Trial:
     """Where it ended; of a trial that diverged, the rung that it did not reach."""
     fid: float | None
     """The last; None if it diverged."""
+    score: str = "FID"
+    """Its name, which says by which network it is."""
 
 
 def tune(
@@ -199,7 +201,8 @@ def run_trial(
             return None
         if outcome.stopped_by is not None:
             return outcome.stopped_by
-        fid = fid_at(own, iteration)
+        score, fid = fid_at(own, iteration)
+        trial.set_user_attr("score", score)
         trial.report(fid, iteration)
         if iteration < config.train.iterations and trial.should_prune():
             study.tell(trial, state=states.PRUNED)
@@ -218,11 +221,11 @@ def rung_iterations(iterations: int, rungs: int) -> Iterator[int]:
     yield from sorted({max(1, iterations * (rung + 1) // rungs) for rung in range(rungs)})
 
 
-def fid_at(folder: Path, iteration: int) -> float:
-    """The FID that a run was evaluated with at an iteration."""
+def fid_at(folder: Path, iteration: int) -> tuple[str, float]:
+    """The FID that a run was evaluated with at an iteration: its name, and its value."""
     for line in reversed(Run(folder).lines()):
         if line["kind"] == "evaluation" and line["iteration"] == iteration:
-            return float(next(value for name, value in line.items() if name.startswith("FID")))
+            return next((name, float(value)) for name, value in line.items() if name.startswith("FID"))
     raise ValueError(
         f"{folder} has no FID at iteration {iteration}: a search needs data with a test split, and labels or Inception"
     )
@@ -236,7 +239,8 @@ def ended(study: Any) -> list[Trial]:
         if trial.state.name in ("COMPLETE", "PRUNED"):
             iteration, fid = max(trial.intermediate_values.items())
             status = "finished" if trial.state.name == "COMPLETE" else "stopped early"
-            found.append(Trial(number, settings, status, iteration, fid))
+            score = trial.user_attrs.get("score", "FID")
+            found.append(Trial(number, settings, status, iteration, fid, score))
         elif trial.state.name == "FAIL" and "diverged" in trial.user_attrs:
             found.append(Trial(number, settings, "diverged", trial.user_attrs["diverged"], None))
     return found
@@ -250,7 +254,7 @@ def best_first(trials: Sequence[Trial]) -> list[Trial]:
 def trial_to_line(trial: Trial) -> str:
     score = "-" if trial.fid is None else f"{trial.fid:.3f}"
     how = f"{trial.status} {'before' if trial.fid is None else 'at'} iteration {trial.iteration}"
-    return f"trial {trial.number:<4} FID {score:>9}  {how:32} {' '.join(trial.settings)}"
+    return f"trial {trial.number:<4} {trial.score} {score:>9}  {how:32} {' '.join(trial.settings)}"
 
 
 def trials_to_command(

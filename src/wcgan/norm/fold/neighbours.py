@@ -227,7 +227,7 @@ class _Reader:
             raise _CannotMergeError
         layer, name = self.module(readers[0]), str(readers[0].target)
         self._require_single(layer, name)
-        rectified = call.kwargs.get("relu", (*call.args, None, False)[2]) is not False or call.args[1:2] == (True,)
+        rectified = call.kwargs.get("relu", (*call.args, None, False)[2]) is not False
         if rectified or not takes_map_before(layer, mapping):
             raise _CannotMergeError
         flat = isinstance(layer, nn.Linear)
