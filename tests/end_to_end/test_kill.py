@@ -10,7 +10,7 @@ from tests.train.cases import different, last_tensors
 from wcgan.runs.folder import Run
 
 KILLS = 14
-ITERATIONS = 499
+ITERATIONS = 1000  # the last checkpoint but one is of 999
 
 
 def newest(run):
@@ -36,7 +36,7 @@ def test_killed_at_random_moments_and_resumed_every_bit_is_that_of_a_run_never_s
             early = len(reached) % 7 == 3
             awaited = before if early else before + 3 * chance.randint(1, 6)
             running = wait_until(lambda: newest(run) >= awaited, process)  # noqa: B023
-            time.sleep(chance.uniform(0, 6 if early else 0.2))
+            time.sleep(chance.uniform(0, 3 if early else 0.2))
         finally:
             process.kill()
             process.communicate()
