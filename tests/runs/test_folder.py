@@ -78,12 +78,21 @@ def test_a_line_that_cannot_be_read_is_set_aside_with_a_warning(
     caplog.clear()
     run.forget_after(3)
     assert caplog.text == ""
+    run.metrics.write_bytes(run.metrics.read_bytes() + b"later\n")
+    run.forget_after(3)
+    assert run.metrics.with_name("metrics.damaged.jsonl").read_bytes() == text + b"\nlater\n"
 
 
 def test_lines_of_older_versions_have_no_checksum_and_are_read(tmp_path: Path) -> None:
     old = [{"kind": "train", "iteration": 1, "loss/generator": 0.5}, {"kind": "event", "iteration": 1, "what": "x"}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
     assert read_metrics(tmp_path / "metrics.jsonl") == (old, [])
+
+
+def test_lines_that_an_editor_ended_as_on_windows_are_read(run: Run) -> None:
+    before = run.lines()
+    run.metrics.write_bytes(run.metrics.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_metrics(run.metrics) == (before, [])
 
 
 def test_what_is_recorded_after_half_a_line_is_a_line_of_its_own(run: Run) -> None:
