@@ -4,13 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.train.cases import tiny_config, tiny_run
+from tests.train.cases import tiny_config, tiny_data, tiny_run
+from torch import nn
 
 from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
+from wcgan.norm import WhiteningColoring2d
 from wcgan.runs.checkpoint import read_checkpoint
-from wcgan.train import Callback
+from wcgan.train import Callback, Custom
 from wcgan.train.custom import Training
+from wcgan.train.gan import train
 from wcgan.train.journal import Journal, facts_of
 
 
@@ -72,6 +75,20 @@ def test_shrinkage_is_said_when_it_begins_and_counted_for_the_layers_that_had_it
     ]
     assert watch.metrics == [(1, {"retried": 3}), (2, {"retried": 3}), (4, {"retried": 1})]
     assert [sentence.partition(" cannot")[0] for sentence in said] == ["iteration 1: b"]
+
+
+def test_shrinkage_of_a_network_that_was_trained_before_is_not_counted_again(tmp_path, capsys):
+    config = tiny_config("WC", "plain", batch=2, generator_batch=2, iterations=4)
+    whitening = WhiteningColoring2d(4, eps=0.0)  # of two positions, for four channels
+    generator = nn.Sequential(nn.Linear(6, 4), nn.Unflatten(1, (4, 1, 1)), whitening, nn.ConvTranspose2d(4, 1, 8))
+    run = tiny_run(tmp_path / "run", config)
+    for stop_at in (2, 4):
+        train(config, tiny_data(labels=False), run, stop_at=stop_at, custom=Custom(generator=generator))
+    counts = [line["batches"] for line in of_kind(run, "retried")]
+    assert (len(counts), sum(counts)) == (4, whitening.num_retried)
+    assert len(set(counts)) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if "extra shrinkage" in line]
+    assert [line.partition(":")[0] for line in said] == ["iteration 1", "iteration 3"]  # by each of the two trainings
 
 
 def test_only_scores_of_one_protocol_against_the_same_images_are_compared():
