@@ -98,9 +98,15 @@ def test_a_set_is_all_of_itself():
     assert precision_recall(images, images) == (1.0, 1.0)
 
 
-def test_copies_of_an_image_lie_in_its_neighbourhood_whatever_is_rounded():
-    real = (1e3 * features(30, f=64)).repeat(5, 1)
-    assert precision_recall(real[:30].repeat(3, 1), real) == (1.0, 1.0)
+@pytest.mark.parametrize(("n", "f"), [(30, 64), (37, 2048), (501, 8)])
+def test_copies_of_an_image_lie_in_its_neighbourhood_whatever_is_rounded(n, f):
+    real = features(n, f).repeat(5, 1)
+    for scale in (1.0, 1e3):
+        assert precision_recall(scale * real[:n].repeat(3, 1), scale * real) == (1.0, 1.0)
+
+
+def test_images_without_any_features_are_copies_of_each_other():
+    assert precision_recall(torch.zeros(5, 8), torch.zeros(6, 8)) == (1.0, 1.0)
 
 
 def test_exchanging_the_sets_exchanges_the_shares():

@@ -30,6 +30,7 @@ def test_the_distances_alone_need_no_images_for_the_score():
     [
         (("paper-10k", 359, None, 2000), "paper-10k, 2,000 generated against 359, 10 sets of 200", (359, 2000, 2000)),
         (("paper-10k", 90_000, None, 10_000), "paper-10k, 10 sets of 1,000", (10_000, 10_000, 10_000)),
+        (("paper-5k", 359, None, 5000), "paper-5k, 5,000 generated against 359, 10 sets of 500", (359, 5000, 5000)),
         (("all", 30, 40, None), "all, 40 generated against 30, 10 sets of 4", (30, 40, 40)),
         (("all", 30, 40, 20), "all, 20 generated against 30, 10 sets of 2", (30, 20, 20)),
         (("all", 30, 7, None), "all, 7 generated against 30, 3 sets of 2", (30, 7, 7)),
@@ -64,7 +65,7 @@ def test_a_recorded_score_is_named_by_the_counts_that_concern_it():
 @pytest.mark.parametrize("facts", [{}, {"splits": 0, "scored_by_IS": 10}, {"splits": "10", "scored_by_IS": 5}])
 def test_a_record_without_its_counts_keeps_its_name(facts):
     assert facts_to_name("IS", {"name": "paper-10k, 3 sets of 5", **facts}) == "paper-10k, 3 sets of 5"
-    assert facts_to_name("error", {"name": "test split", **facts}) == "test split"
+    assert facts_to_name("error", {"name": "test split, by hand", **facts}) == "test split, by hand"
 
 
 @pytest.mark.parametrize(

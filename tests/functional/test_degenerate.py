@@ -90,6 +90,12 @@ def test_only_the_group_that_failed_is_retried():
     assert statistics.retry[1] == 0
 
 
+def test_standardising_without_eps_counts_a_channel_that_never_varies_as_retried():
+    options = {"whitening": "standardize", "eps": 0.0}
+    assert whiten_color(singular_with_a_healthy_group(), **options)[1].retry.tolist() == [1.0]
+    assert whiten_color(make_batch(6, 4, 5), **options)[1].retry.tolist() == [0.0]
+
+
 def test_gradients_of_a_retried_batch_are_finite_differences_of_the_retried_map():
     x = singular_with_a_healthy_group().requires_grad_()
     z, statistics = whiten_color(x, eps=0.0)

@@ -146,15 +146,32 @@ def test_a_label_out_of_range_is_refused_when_compiled_and_nothing_changes():
     assert_unchanged(layer, before)
 
 
-def test_a_batch_that_is_not_finite_is_counted_when_compiled():
-    layer = make_layer("WC")
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_batch_that_is_not_finite_is_counted_and_nothing_else_when_compiled(momentum):
+    layer = make_layer("WC", momentum=momentum)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     (x,) = make_inputs(layer, 5, CHANNELS, 3, 2)
-    compiled(x)
-    before = layer.running_covariance.clone()
-    compiled(torch.full_like(x, torch.nan))
-    assert layer.num_nonfinite == 1
-    assert torch.equal(layer.running_covariance, before)
+    for count in (1, 2):  # the first of all batches is one of them
+        before = snapshot(layer)
+        compiled(torch.full_like(x, torch.nan))
+        assert layer.num_nonfinite == count
+        layer.num_nonfinite.fill_(count - 1)
+        assert_unchanged(layer, before)
+        layer.num_nonfinite.fill_(count)
+        compiled(x)
+    assert layer.num_batches_tracked == 2
+
+
+def test_a_batch_is_counted_as_retried_once_however_many_of_its_groups_were():
+    layer = make_layer("WC", groups=2, eps=0.0)
+    eager = copy.deepcopy(layer)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    (x,) = make_inputs(layer, 5, CHANNELS, 3, 2)
+    for constant, count in ((1, 1), (2, 2), (0, 2)):  # in so many groups a channel never varies
+        batch = x.clone()
+        batch[:, [0, CHANNELS - 1][:constant]] = 3.0
+        compiled(batch), eager(batch)
+        assert layer.num_retried == eager.num_retried == count
 
 
 @pytest.mark.parametrize("name", ["WC", "cWC"])

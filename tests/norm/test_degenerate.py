@@ -72,8 +72,8 @@ def assert_stays_finite(name, batch, **options):
     x = batch().float().requires_grad_()
     layer = make_layer(name, channels=x.shape[1], dtype=torch.float32, momentum=1.0, **options)
     labels = make_inputs(layer, *x.shape)[1:]
-    for mode in (layer.train(), layer.eval()):
-        out = mode(x, *labels)
+    for training in (True, False):
+        out = layer.train(training)(x, *labels)
         assert out.isfinite().all(), (batch.__name__, options)
         finite = [gradient.isfinite().all() for gradient in gradients(out, x, *layer.parameters())]
         assert all(finite), (batch.__name__, options)

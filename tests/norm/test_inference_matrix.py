@@ -171,6 +171,23 @@ def test_another_type_makes_the_inference_matrix_anew_and_at_once(factorisations
     assert_fresh(layer)
 
 
+def test_memory_that_is_used_again_is_not_taken_for_what_it_held():
+    layer = trained()
+    for scale in range(1, 40):  # the memory of the matrix's statistics is free, and likely the next to be taken
+        layer(make_batch(5, CHANNELS, 2, 2))
+        layer.running_covariance.data = torch.eye(CHANNELS, dtype=torch.float64)
+        layer.running_covariance.data = torch.eye(CHANNELS, dtype=torch.float64) * scale
+        assert_fresh(layer)
+
+
+def test_a_matrix_made_within_a_transform_stays_there():
+    layer = trained()
+    layer.running_covariance.mul_(4)
+    torch.func.grad(lambda x: layer(x).square().sum())(make_batch(5, CHANNELS, 2, 2))
+    assert_fresh(layer)
+    layer(make_batch(5, CHANNELS, 2, 2)).sum().backward()
+
+
 def second(layer):
     return "running_var" if layer.whitening == "standardize" else "running_covariance"
 
@@ -198,10 +215,11 @@ def test_what_changes_no_statistics_between_a_pass_and_its_gradient_does_no_harm
     assert layer.weight.grad.isfinite().all()
 
 
-def test_a_changed_matrix_is_not_used_for_the_gradient_of_an_earlier_pass():
+@pytest.mark.parametrize("change", [in_place, a_new_tensor], ids=lambda change: change.__name__)
+def test_a_changed_matrix_is_not_used_for_the_gradient_of_an_earlier_pass(change):
     layer = trained()
     out = layer(make_batch(5, CHANNELS, 2, 2))
-    layer.running_covariance.mul_(4)
+    change(layer)
     layer.eval()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()

@@ -233,6 +233,18 @@ def test_the_layer_s_device_and_dtype_are_those_it_was_asked_for(name):
     assert layer.running_mean.dtype == torch.float64
 
 
+@pytest.mark.parametrize("default", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_a_layer_made_without_a_dtype_has_the_default_one_and_statistics_no_narrower_than_float32(default):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        layer = wcgan.WhiteningColoring2d(CHANNELS)
+    finally:
+        torch.set_default_dtype(before)
+    assert layer.weight.dtype == default
+    assert {layer.running_mean.dtype, layer.running_covariance.dtype} == {torch.promote_types(default, torch.float32)}
+
+
 def cast(name, half):
     return make_layer(name, dtype=torch.float32).to(half)
 

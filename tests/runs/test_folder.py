@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.train.cases import tiny_config, tiny_data, tiny_run
 
-from wcgan.runs.folder import LOCK, Run, is_begun, new_run, read_metrics
+from wcgan.runs.folder import LOCK, Run, differences_to_text, is_begun, new_run, read_metrics, seed_folders
 from wcgan.runs.status import RunStatus, metrics_to_status
 from wcgan.train.gan import train
 
@@ -78,12 +78,21 @@ def test_a_line_that_cannot_be_read_is_set_aside_with_a_warning(
     caplog.clear()
     run.forget_after(3)
     assert caplog.text == ""
+    run.metrics.write_bytes(run.metrics.read_bytes() + b"later\n")
+    run.forget_after(3)
+    assert run.metrics.with_name("metrics.damaged.jsonl").read_bytes() == text + b"\nlater\n"
 
 
 def test_lines_of_older_versions_have_no_checksum_and_are_read(tmp_path: Path) -> None:
     old = [{"kind": "train", "iteration": 1, "loss/generator": 0.5}, {"kind": "event", "iteration": 1, "what": "x"}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
     assert read_metrics(tmp_path / "metrics.jsonl") == (old, [])
+
+
+def test_lines_that_an_editor_ended_as_on_windows_are_read(run: Run) -> None:
+    before = run.lines()
+    run.metrics.write_bytes(run.metrics.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_metrics(run.metrics) == (before, [])
 
 
 def test_what_is_recorded_after_half_a_line_is_a_line_of_its_own(run: Run) -> None:
@@ -144,6 +153,25 @@ def test_a_folder_that_a_killed_process_had_begun_is_new(tmp_path: Path) -> None
     assert new_run(tmp_path, tiny_config()).config() == tiny_config()
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     assert is_begun(tmp_path)
+
+
+def test_a_file_that_an_editor_keeps_beside_the_config_makes_a_folder_begun(tmp_path: Path) -> None:
+    (tmp_path / ".config.yaml.swp").touch()
+    assert is_begun(tmp_path)
+
+
+def test_folders_of_seeds_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("seed-10", "seed-9", "seed-\u00b2", "seed-", "seed-x", "other-1"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "seed-3").touch()
+    assert [path.name for path in seed_folders(tmp_path)] == ["seed-9", "seed-10"]
+
+
+@pytest.mark.parametrize(("count", "ending"), [(10, "field9 is 9, not 10"), (11, "; 1 more"), (12, "; 2 more")])
+def test_only_the_first_ten_differences_are_named(count: int, ending: str) -> None:
+    text = differences_to_text({f"field{n}": (n, n + 1) for n in range(count)})
+    assert text.endswith(ending)
+    assert ("field9" in text, "field10" in text) == (True, False)
 
 
 def test_where_there_are_no_locks_training_goes_on_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,9 +54,11 @@ def test_a_process_asks_for_the_package_that_it_has_imported(copy, monkeypatch):
     assert answer.stdout.strip() == ask(copy, monkeypatch) is not None
 
 
-def test_a_working_tree_has_its_commit_and_a_plus_sign_once_a_file_differs(copy, monkeypatch):
-    git(copy, "add", "wcgan")
+def test_a_working_tree_has_its_commit_and_a_plus_sign_once_a_file_of_the_package_differs(copy, monkeypatch):
+    (copy / "notes.txt").write_text("of a repository")
+    git(copy, "add", "wcgan", "notes.txt")
     git(copy, "commit", "--quiet", "-m", "the package")
+    (copy / "notes.txt").write_text("changed since")
     commit = git(copy, "rev-parse", "HEAD").strip()
     found = ask(copy, monkeypatch)
     assert len(found) >= 10

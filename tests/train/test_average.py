@@ -18,7 +18,7 @@ from tests.train.cases import (
 from wcgan.norm import WhiteningLayer
 from wcgan.runs.checkpoint import section
 from wcgan.runs.sampler import load_generator
-from wcgan.train import train
+from wcgan.train import Callback, Custom, train
 from wcgan.train.gan import STATISTICS_BATCHES, build_players, make_refresh
 from wcgan.train.journal import Journal
 
@@ -146,3 +146,18 @@ def test_samples_evaluations_and_checkpoints_have_statistics_of_their_moment(tmp
     assert not different(last, dict(seen[-1].state_dict()))
     best = load_generator(run.folder, "best").network.state_dict()
     assert not different(best, dict(seen[0].state_dict()))
+
+
+def test_the_checkpoint_of_a_stop_has_statistics_of_its_moment(tmp_path):
+    class Stop(Callback):
+        def on_metrics(self, iteration, values):
+            if iteration == 3:
+                self.training.stop()
+
+    config = tiny_config(iterations=9, ema=0.5, ema_statistics="recomputed", checkpoint_every=100)
+    run = tiny_run(tmp_path / "run", config)
+    assert train(config, tiny_data(), run, custom=Custom([Stop()])).iteration == 4
+    last, players = section(last_tensors(run), "average"), tiny_players(config)
+    players.average.load_state_dict(last)
+    make_refresh(players, tiny_batches(config), torch.float32)(4)
+    assert not different(last, players.average.state_dict())

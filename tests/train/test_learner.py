@@ -2,11 +2,14 @@
 
 import pytest
 import torch
-from tests.train.cases import iterate, tiny_config, tiny_players
+from tests.train.cases import CPU, iterate, tiny_config, tiny_players
+from torch import nn
 
+from wcgan.core.processes import ALONE
+from wcgan.norm import WhiteningColoring2d, freeze_statistics
 from wcgan.runs.config import TrainConfig
 from wcgan.train.gan import learning_rate
-from wcgan.train.learner import laid_out_like, set_learning_rate
+from wcgan.train.learner import laid_out_like, place, set_learning_rate, update
 
 
 def run_iteration(config, iteration=0):
@@ -86,6 +89,23 @@ def test_a_rate_that_is_a_tensor_is_set_in_place():
         optimizer.param_groups[0]["lr"] = rate
         set_learning_rate(optimizer, 0.25)
     assert [rate.item() for rate in rates] == [0.25, 0.25]
+
+
+def test_a_network_that_was_evaluated_is_trained_but_for_its_frozen_statistics():
+    network = nn.Sequential(nn.Dropout(), WhiteningColoring2d(2), WhiteningColoring2d(2))
+    freeze_statistics(network[2])
+    place(network.eval(), CPU, channels_last=False, sync=False)
+    assert [module.training for module in network.modules()] == [True, True, True, False]
+
+
+def test_a_parameter_that_a_loss_does_not_reach_stays_where_it_is():
+    network = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    reached, other = network
+    update(optimizer, (reached(torch.ones(3, 2)) + other(torch.ones(3, 2))).sum(), network, ALONE)
+    before = [layer.weight.clone() for layer in network]
+    update(optimizer, reached(torch.ones(3, 2)).sum(), network, ALONE)
+    assert [torch.equal(*pair) for pair in zip(before, (reached.weight, other.weight), strict=True)] == [False, True]
 
 
 def test_gradients_have_the_layout_of_their_parameters():

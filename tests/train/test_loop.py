@@ -1,6 +1,10 @@
 """The loop: what it writes and when, and how it ends when something goes wrong."""
 
+import copy
 import json
+import signal
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -9,11 +13,12 @@ from PIL import Image
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
 from wcgan.core.device import find_hardware
+from wcgan.core.processes import Rank
 from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.sampler import load_generator
 from wcgan.train import gan as module
+from wcgan.train.batches import check_shares
 from wcgan.train.gan import train
-from wcgan.train.journal import facts_of
 from wcgan.train.loop import DivergedError, first_words, loop_on
 from wcgan.train.losses import LOSSES
 
@@ -66,9 +71,11 @@ def test_a_run_whose_batches_can_be_whitened_says_nothing_of_shrinkage(tmp_path,
     assert "shrinkage" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])])
-def test_metrics_are_written_every_so_often_and_at_the_end(every, expected, tmp_path):
-    run, _ = run_to_end(tmp_path, iterations=5, log_every=every, checkpoint_every=100)
+@pytest.mark.parametrize(
+    ("every", "saved", "expected"), [(1, 100, [1, 2, 3, 4, 5]), (2, 100, [2, 4, 5]), (9, 100, [5]), (9, 3, [3, 5])]
+)
+def test_metrics_are_written_every_so_often_with_checkpoints_and_at_the_end(every, saved, expected, tmp_path):
+    run, _ = run_to_end(tmp_path, iterations=5, log_every=every, checkpoint_every=saved)
     assert [line["iteration"] for line in of_kind(run, "train")] == expected
 
 
@@ -156,16 +163,6 @@ def test_the_best_is_that_of_the_average_where_there_is_one(tmp_path):
     assert torch.equal(*drawn)
 
 
-def test_only_scores_of_one_protocol_against_the_same_images_are_compared():
-    def facts(name="paper-10k", fingerprint="a", **others):
-        return facts_of({"protocol": {"name": name, "reference": {"fingerprint": fingerprint}, **others}})
-
-    assert facts() == facts(seed=1)
-    assert len({facts(), facts(name="all"), facts(fingerprint="b")}) == 3
-    assert facts_of({}) == facts_of({"protocol": None}) == facts_of({"protocol": {"reference": "a"}})
-    assert len({facts(), facts(statistics="of batches of 64"), facts(generator="not averaged")}) == 3
-
-
 def test_the_best_before_a_stop_counts_after_it(tmp_path):
     config = tiny_config(iterations=4, evaluate_every=2)
     run = tiny_run(tmp_path / "run", config)
@@ -238,7 +235,8 @@ def test_divergence_before_the_first_checkpoint_says_that_there_is_none(tmp_path
         run_to_end(tmp_path)
 
 
-def test_weights_that_are_not_finite_never_become_the_last_checkpoint(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("every", "stopped", "kept"), [(2, False, "0000002"), (3, True, "0000003")])
+def test_weights_that_are_not_finite_never_become_the_last_checkpoint(every, stopped, kept, tmp_path, monkeypatch):
     class Spoiled(torch.autograd.Function):
         """Itself, with a slope that is not a number: the loss is finite, the weights after the step are not."""
 
@@ -255,12 +253,15 @@ def test_weights_that_are_not_finite_never_become_the_last_checkpoint(tmp_path, 
 
     def spoiled(fake):
         calls.append(1)
+        if stopped and len(calls) == 4:
+            signal.raise_signal(signal.SIGTERM)
         return hinge.generator(Spoiled.apply(fake) if len(calls) == 4 else fake)
 
     monkeypatch.setitem(LOSSES, "hinge", hinge._replace(generator=spoiled))
-    config = tiny_config(keep_checkpoints=1)
+    config = tiny_config(keep_checkpoints=1, checkpoint_every=every)
     run = tiny_run(tmp_path / "run", config)
-    with pytest.raises(DivergedError, match=r"generator\.\S+ .*iteration 4.*last good state is 0000002"):
+    message = rf"^generator\.\S+ is no longer finite at iteration 4; the last good state is {kept}\.safetensors$"
+    with pytest.raises(DivergedError, match=message):
         train(config, tiny_data(), run)
     assert all(tensor.isfinite().all() for tensor in last_tensors(run).values())
 
@@ -310,10 +311,54 @@ def test_another_error_is_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
         run_to_end(tmp_path)
 
 
-def test_a_batch_that_cannot_be_shared_equally_is_said():
-    from wcgan.core.processes import Rank
-    from wcgan.train.batches import check_shares
+# Several processes
 
+
+@pytest.fixture
+def as_process(monkeypatch):
+    """Trains as if this process were the given one of several."""
+
+    def install(rank):
+        monkeypatch.setattr(sys.modules["wcgan.train.loop"], "join_processes", lambda device: nullcontext(rank))
+
+    return install
+
+
+def test_another_process_than_the_first_writes_nothing_and_evaluates_the_same(tmp_path, as_process):
+    class Second(Rank):
+        first = False
+
+    def train_as(rank, folder):
+        seen = []
+
+        def evaluator(sampler):
+            seen.append(copy.deepcopy(sampler.network.state_dict()))
+            return {"FID": 1.0}
+
+        as_process(rank)
+        run, _ = run_to_end(folder, evaluator, evaluate_every=2, ema=0.5, ema_statistics="recomputed")
+        return run, seen
+
+    (_, expected), (run, seen) = train_as(Rank(), tmp_path / "a"), train_as(Second(), tmp_path / "b")
+    assert [different(one, other) for one, other in zip(expected, seen, strict=True)] == [[], [], []]
+    assert [path.name for path in run.folder.iterdir()] == ["config.yaml"]
+
+
+def test_a_loss_that_is_not_finite_in_another_process_ends_this_one_too(tmp_path, as_process, monkeypatch):
+    began = []
+    iterate = module.train_iteration
+    monkeypatch.setattr(module, "train_iteration", lambda *a, **b: began.append(1) or iterate(*a, **b))
+
+    class Other(Rank):
+        def any(self, flag):
+            return flag or len(began) == 2
+
+    as_process(Other())
+    with pytest.raises(DivergedError, match=r"^a loss is no longer finite at iteration 2"):
+        run_to_end(tmp_path)
+
+
+def test_a_batch_that_cannot_be_shared_equally_is_said():
     with pytest.raises(ValueError, match=r"train\.batch=4 cannot be shared equally by 3 processes"):
         check_shares(tiny_config(), Rank(0, 3))
     with pytest.raises(ValueError, match=r"train\.generator_batch=4 cannot be shared equally by 3 processes"):

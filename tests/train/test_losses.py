@@ -8,7 +8,7 @@ from torch import nn
 
 from wcgan.nets import DiscriminatorConfig, build_discriminator
 from wcgan.nets.gan import Scores
-from wcgan.train.losses import LOSSES, LeCam, class_loss, generator_loss, gradient_penalty
+from wcgan.train.losses import LOSSES, LeCam, class_loss, generator_loss, gradient_penalty, unhalved
 
 REAL = torch.tensor([2.0, 0.5, -1.0])
 FAKE = torch.tensor([-3.0, 0.0, 1.0])
@@ -68,8 +68,21 @@ def test_class_loss_is_the_mean_negative_log_probability():
     assert class_loss(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
 
 
-def test_class_loss_of_half_precision_is_taken_in_full():
-    assert class_loss(torch.tensor([[0.0, 0.0]], dtype=torch.bfloat16), torch.tensor([0])).dtype == torch.float32
+PRECISIONS = {torch.bfloat16: torch.float32, torch.float32: torch.float32, torch.float64: torch.float64}
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
+def test_class_loss_of_half_precision_is_taken_in_full_and_of_double_in_double(dtype):
+    assert class_loss(torch.tensor([[0.0, 0.0]], dtype=dtype), torch.tensor([0])).dtype == PRECISIONS[dtype]
+    assert unhalved(REAL.to(dtype)).dtype == PRECISIONS[dtype]
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
+def test_the_averages_of_lecam_stay_in_float32_whatever_the_scores_are_in(dtype):
+    lecam = LeCam()
+    lecam(REAL.to(dtype), FAKE.to(dtype))
+    assert lecam.real.dtype == lecam.generated.dtype == torch.float32
+    assert lecam.real.item() == pytest.approx(0.005, rel=1e-6)
 
 
 def test_smoothed_labels_give_the_other_classes_their_share():

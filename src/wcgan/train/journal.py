@@ -24,7 +24,10 @@ Best = tuple[str, Callable[[], dict[str, Tensor]]]
 
 
 class Journal:
-    """Writes in the first process of a run; in the others it does nothing."""
+    """Writes in the first process of a run; in the others it does nothing.
+
+    `retried` has the counts of layers when the training starts: those of a network that was used before are not 0.
+    """
 
     def __init__(
         self,
@@ -33,10 +36,12 @@ class Journal:
         rank: Rank,
         hardware: Hardware,
         callbacks: Sequence[Callback] = (),
+        retried: Mapping[str, int] | None = None,
     ) -> None:
         self.run, self.progress, self.silent = training.run, progress, not rank.first
         self._mark: tuple[int, float] | None = None
-        self._retried: Mapping[str, int] = {}
+        self._retried: Mapping[str, int] = retried or {}
+        self._said_retries = False
         self._callbacks: list[Callback] = []
         iteration = training.iteration
         if not self.silent:
@@ -88,7 +93,8 @@ class Journal:
         if total:
             self.run.record("retried", iteration, batches=total, layers={k: v for k, v in new.items() if v})
             self._metrics(iteration, {"retried": total})
-            if not any(before.values()):
+            if not self._said_retries:
+                self._said_retries = True
                 self.progress.say(
                     f"iteration {iteration}: {max(new, key=new.__getitem__)} cannot whiten a batch without extra "
                     f"shrinkage; metrics.jsonl counts such batches as `retried`"

@@ -182,7 +182,8 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
         journals = []
         for task in tasks:
             training = Training(task.run, task.config, iteration, task.sampler, stop.ask)
-            journal = Journal(training, progress, rank, hardware_for(task.learner, hardware), task.callbacks)
+            place, retried = hardware_for(task.learner, hardware), count_retries(task.learner)
+            journal = Journal(training, progress, rank, place, task.callbacks, retried)
             journals.append(ending.enter_context(closing(journal)))
         healthy = [torch.ones((), dtype=torch.bool, device=hardware.device) for _ in tasks]
         began = time.monotonic()
