@@ -8,7 +8,7 @@ from torch import nn
 
 from wcgan.nets import DiscriminatorConfig, build_discriminator
 from wcgan.nets.gan import Scores
-from wcgan.train.losses import LOSSES, LeCam, class_loss, generator_loss, gradient_penalty, unhalved
+from wcgan.train.losses import LOSSES, LeCam, class_loss, generator_loss, gradient_penalty, in_full_precision
 
 REAL = torch.tensor([2.0, 0.5, -1.0])
 FAKE = torch.tensor([-3.0, 0.0, 1.0])
@@ -74,7 +74,7 @@ PRECISIONS = {torch.bfloat16: torch.float32, torch.float32: torch.float32, torch
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
 def test_class_loss_of_half_precision_is_taken_in_full_and_of_double_in_double(dtype):
     assert class_loss(torch.tensor([[0.0, 0.0]], dtype=dtype), torch.tensor([0])).dtype == PRECISIONS[dtype]
-    assert unhalved(REAL.to(dtype)).dtype == PRECISIONS[dtype]
+    assert in_full_precision(REAL.to(dtype)).dtype == PRECISIONS[dtype]
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)

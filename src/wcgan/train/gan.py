@@ -39,7 +39,7 @@ from wcgan.train.learner import (
     update_average,
 )
 from wcgan.train.loop import Outcome, Step, Task, due, loop_on, run_tasks
-from wcgan.train.losses import LOSSES, LeCam, class_loss, gradient_penalty, unhalved
+from wcgan.train.losses import LOSSES, LeCam, class_loss, gradient_penalty, in_full_precision
 
 STATISTICS_BATCHES = 50  # of the generator, over which the statistics of its moving average are recomputed
 PLAIN = Custom()
@@ -168,7 +168,7 @@ def train_iteration(
         with autocast:
             known = [each for each in asked if each is not None]
             scores = discriminator(torch.cat(shown), torch.cat(known) if known else None)
-        on_real, on_fake, *on_shifted = unhalved(scores.realness).split(len(real))
+        on_real, on_fake, *on_shifted = in_full_precision(scores.realness).split(len(real))
         loss = losses["loss/discriminator"] = adversarial.discriminator(on_real, on_fake)
         if on_shifted:
             losses["loss/consistency"] = (on_real - on_shifted[0]).square().mean()
@@ -191,7 +191,7 @@ def train_iteration(
         images = augment(images, inputs.view)
     with autocast, frozen(discriminator):
         scores = discriminator(images, inputs.labels if sees_labels else None)
-    loss = losses["loss/generator"] = adversarial.generator(unhalved(scores.realness))
+    loss = losses["loss/generator"] = adversarial.generator(in_full_precision(scores.realness))
     if scores.logits is not None and inputs.labels is not None:
         losses["loss/class_generated"] = class_loss(scores.logits, inputs.labels, train.label_smoothing)
         loss = loss + train.class_weight_generator * losses["loss/class_generated"]

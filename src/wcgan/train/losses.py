@@ -8,7 +8,7 @@ from wcgan.core.processes import ALONE, Rank
 from wcgan.train.custom import AdversarialLoss
 
 
-def unhalved(scores: Tensor) -> Tensor:
+def in_full_precision(scores: Tensor) -> Tensor:
     """Scores in the precision of a loss: float32, or wider if they are."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
@@ -73,4 +73,4 @@ class LeCam(nn.Module):
 
 def class_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """ACGAN's cross-entropy."""
-    return cross_entropy(unhalved(logits), labels, label_smoothing=smoothing)
+    return cross_entropy(in_full_precision(logits), labels, label_smoothing=smoothing)
