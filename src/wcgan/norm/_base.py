@@ -128,41 +128,18 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if not self._uses_batch():
             return self._normalize_by_running(x, color, shift, index, poison, relu, shared)
         process_group, parts = self.sync_group(), self.parts if self.training else 1
-        if shared is not None and (process_group or parts > 1 or not x.numel()):
-            assert color is not None
-            assert shift is not None
-            (color, shift), shared = add_shared(color, shift, shared), None
+        if parts == 1 and not process_group and x.numel():
+            out = self._normalize_eagerly(x, color, shift, index, poison, relu, shared)
+            if out is not None:
+                return out
+        if color is not None and shift is not None:
+            color, shift = add_shared(color, shift, shared)
+        shift = _poisoned(shift, poison)
         if x.numel() == 0 and not process_group:
-            return self._color_empty_batch(x, *_as_slots(color, _poisoned(shift, poison)), index)
+            return self._color_empty_batch(x, *_as_slots(color, shift), index)
         if x.shape[0] % parts:
             raise ValueError(f"a batch of {x.shape[0]} cannot be divided into {parts} equal sub-batches")
-        eager = None
-        if parts == 1 and self.whitening == "cholesky" and is_full(color, shift) and not process_group:
-            updates = self._updates_by_kernels if self.training else None
-            options = (self.eps, relu, updates, self.groups)
-            eager = whiten_color_eagerly(x, color, shift, index, poison, shared, *options)
-        if eager is None:
-            if color is not None and shift is not None:
-                color, shift = add_shared(color, shift, shared)
-            shift = _poisoned(shift, poison)
-        if eager is not None:
-            out, mean, covariance, retry, kept, updated = eager
-            if updated or not self.training:
-                return out
-            if kept is not None:
-                mean, covariance, retry = layer_kernels().statistics(kept, self.num_features, self.groups)
-            assert mean is not None
-            assert covariance is not None
-            if retry is None and poison is None:
-                self._update_on_cpu(mean, covariance)
-                return out
-            retry = mean.new_zeros(1) if retry is None else retry
-            statistics = [Statistics(mean, covariance.view(-1, *covariance.shape[-2:]), retry)]
-        elif self._is_batch_norm(color, shift) and not process_group:
-            if parts == 1 and is_shared(color) and is_eager((x, color, shift)):
-                found = self._batch_norm_eagerly(x, color, shift)
-                if found is not None:
-                    return found.relu() if relu else found
+        if self._is_batch_norm(color, shift) and not process_group:
             out, statistics = batch_norm_parts(x, color, shift, index, self.eps, parts)
             out = out.relu() if relu else out
         else:
@@ -181,6 +158,40 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         if self.training:
             for part in statistics:
                 self._update(part, poison)
+        return out
+
+    def _normalize_eagerly(
+        self,
+        x: Tensor,
+        color: Tensor | None,
+        shift: Tensor | None,
+        index: Tensor | None,
+        poison: Tensor | None,
+        relu: bool,
+        shared: Shared | None,
+    ) -> Tensor | None:
+        """`_normalize` of one batch in one process, in few calls; None: not here."""
+        if self.whitening == "standardize" and is_shared(color) and is_eager((x, color, shift)):
+            out = self._batch_norm_eagerly(x, color, shift) if self._is_batch_norm(color, shift) else None
+            return out.relu() if relu and out is not None else out
+        if self.whitening != "cholesky" or not is_full(color, shift):
+            return None
+        updates = self._updates_by_kernels if self.training else None
+        found = whiten_color_eagerly(x, color, shift, index, poison, shared, self.eps, relu, updates, self.groups)
+        if found is None:
+            return None
+        out, mean, covariance, retry, kept, updated = found
+        if updated or not self.training:
+            return out
+        if kept is not None:
+            mean, covariance, retry = layer_kernels().statistics(kept, self.num_features, self.groups)
+        assert mean is not None
+        assert covariance is not None
+        if retry is None and poison is None:
+            self._update_on_cpu(mean, covariance)
+        else:
+            retry = mean.new_zeros(1) if retry is None else retry
+            self._update(Statistics(mean, covariance.view(-1, *covariance.shape[-2:]), retry), poison)
         return out
 
     def _normalize_by_running(
