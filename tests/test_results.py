@@ -15,7 +15,7 @@ from wcgan.reproduce.experiments import EXPERIMENTS
 
 RESULTS = Path(__file__).parents[1] / "results"
 TABLES = [key for key in EXPERIMENTS if (RESULTS / key).is_dir()]
-PAGES = sorted(RESULTS.rglob("README.md"))
+PAGES = sorted(page for page in RESULTS.rglob("*.md") if page.name != "table.md")
 MEASURED = sorted(RESULTS.glob("performance/h200*.json"))
 # The page with pictures inside is large, and `wcgan reproduce --from results` makes it.
 COMMITTED = ("md", "csv", "tex", "svg")
