@@ -1,0 +1,51 @@
+"""benchmarks/whitening_error.py."""
+
+import pytest
+import torch
+from tests.benchmarks.scripts import load_script
+
+whitening_error = load_script("whitening_error")
+DIGITS = "digits-cWC_sa"
+
+
+def test_draws_what_comes_into_each_normalisation():
+    found = whitening_error.draw(DIGITS, 20, torch.device("cpu"))
+    assert [name.rpartition(".")[2] for name in found] == ["norm1", "norm2", "norm1", "norm2", "norm"]
+    rows, eps = found["norm"]
+    assert rows.dtype == torch.bfloat16
+    assert rows.shape[0] == 20 * 16 * 16
+    assert eps == 1e-3
+
+
+def test_well_conditioned_rows_have_variance_1_whichever_way_they_are_summed():
+    rows = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    spread, condition, *ranges = whitening_error.measure(rows, 1e-5)
+    assert 1 < spread < condition < 1.3
+    for low, high in ranges:
+        assert low == pytest.approx(1, abs=1e-4)
+        assert high == pytest.approx(1, abs=1e-4)
+
+
+def test_only_centred_sums_survive_a_mean_far_larger_than_the_spread():
+    noise = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0))
+    rows = (1e4 + 100 * noise).bfloat16()  # steps of bfloat16 are 64 there
+    _, _, centred, plain = whitening_error.measure(rows, 1e-3)
+    assert centred[1] - centred[0] < 1e-3
+    assert plain[1] - plain[0] > 1e-3
+
+
+def test_growing_changes_the_largest_direction_alone():
+    scales = torch.tensor([8.0, 2.0, 1.0, 1.0])
+    rows = (torch.randn(4096, 4, generator=torch.Generator().manual_seed(0)) * scales).bfloat16()
+    before, after = (
+        torch.linalg.eigvalsh(whitening_error.covariance_of(x)) for x in (rows, whitening_error.grow(rows, 4))
+    )
+    assert after[-1] == pytest.approx(16 * before[-1].item(), rel=1e-3)
+    torch.testing.assert_close(after[:-1], before[:-1], rtol=1e-2, atol=0)
+
+
+def test_prints_a_row_per_normalisation_and_factor(capsys):
+    whitening_error.main([DIGITS, "--batch", "20", "--grow", "1", "4", "--device", "cpu"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == DIGITS
+    assert sum(line.startswith(("| blocks", "| norm ")) for line in lines) == 10
