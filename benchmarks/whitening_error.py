@@ -18,12 +18,13 @@ comes into each normalisation that whitens. Printed for each:
 import argparse
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wcgan import functional
 from wcgan.core.device import find_device
 from wcgan.core.terminal import rows_to_markdown
 from wcgan.norm import use_batch_statistics
+from wcgan.norm._base import WhiteningLayer
 from wcgan.runs.sampler import load_generator
 
 HEADS = ("normalisation", "grown", "spread", "condition", "output", "not centred")
@@ -37,10 +38,10 @@ def draw(source: str, batch: int, device: torch.device) -> dict[str, tuple[Tenso
     network = use_batch_statistics(sampler.network)
     found: dict[str, tuple[Tensor, float]] = {}
     for name, layer in network.named_modules():
-        if getattr(layer, "whitening", None) == "cholesky" and layer.groups == 1:
+        if isinstance(layer, WhiteningLayer) and layer.whitening == "cholesky" and layer.groups == 1:
 
-            def note(layer: torch.nn.Module, inputs: tuple[Tensor, ...], name: str = name) -> None:
-                found[name] = (inputs[0].movedim(1, -1).flatten(0, -2).bfloat16(), float(layer.eps))
+            def note(_: nn.Module, inputs: tuple[Tensor, ...], name: str = name, eps: float = layer.eps) -> None:
+                found[name] = (inputs[0].movedim(1, -1).flatten(0, -2).bfloat16(), eps)
 
             layer.register_forward_pre_hook(note)
     labels = sampler.labels(batch, None)
