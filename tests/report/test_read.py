@@ -122,7 +122,8 @@ def test_bytes_that_are_not_text_still_give_a_page(tmp_path):
 
 
 def test_a_run_is_finished_when_it_has_done_what_its_config_says(tmp_path):
-    (record,) = read_runs([write_run(tmp_path / "run", config(iterations=100), training(100))])
+    records = [*training(100), event(100, "finished")]
+    (record,) = read_runs([write_run(tmp_path / "run", config(iterations=100), records)])
     assert record.status == "finished"
 
 

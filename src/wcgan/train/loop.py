@@ -31,6 +31,7 @@ from wcgan.runs.checkpoint import (
 from wcgan.runs.config import LoopConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
+from wcgan.runs.status import RunStatus, metrics_to_status
 from wcgan.train.custom import Callback, Training
 from wcgan.train.graph import hardware_for
 from wcgan.train.journal import Best, Journal
@@ -176,6 +177,9 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
     iteration, seconds_before = restore(tasks, rank, progress)
     goal = min(settings.iterations, stop_at or settings.iterations)
     if iteration >= goal:
+        for task in tasks if rank.first and iteration >= settings.iterations else ():
+            if metrics_to_status(task.run.lines(), settings.iterations) is not RunStatus.FINISHED:
+                task.run.event(iteration, "finished")  # killed right after its last checkpoint
         return Outcome(iteration, first_process=rank.first, trained=False)
     progress.say(first_words(hardware))
     with ExitStack() as ending:
