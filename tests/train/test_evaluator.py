@@ -158,13 +158,15 @@ def test_too_few_images_to_keep_a_tenth_out_leave_no_folder(photos, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_images_without_classes_are_trained_on_without_scores_and_that_is_said(tmp_path, capsys):
+@pytest.mark.parametrize("below", ["", "only"], ids=["no classes", "one class"])
+def test_images_without_classes_are_trained_on_without_scores_and_that_is_said(below, tmp_path, capsys):
     for number, image in enumerate(random_images(24, 3, 8)):
-        save(tmp_path / "plain" / f"{number:02}.png", image)
+        save(tmp_path / "plain" / below / f"{number:02}.png", image)
     config = configured(tmp_path / "plain", "train.evaluate_every=2", *UNCONDITIONAL)
     start(config, tmp_path / "run")
+    assert Run(tmp_path / "run").lines()[-1]["what"] == "finished"
     said = capsys.readouterr().err
-    assert "training without scores: plain has no classes, so scores need the weights" in said
+    assert "training without scores: plain has fewer than two classes, so scores need Inception's weights" in said
     assert "; every tenth image is kept out of training, for a later `wcgan evaluate`\n" in said
     assert evaluations(tmp_path / "run") == []
 

@@ -33,7 +33,7 @@ from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, fin
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import shipped, shipped_generators
-from wcgan.runs.sampler import Sampler, load_generator
+from wcgan.runs.sampler import Sampler, checkpoint_to_sampler
 
 FEATURES = ("inception", "classifier")
 Evaluator = Callable[[Sampler], dict[str, Any]]
@@ -164,7 +164,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
     ):
         config = replace(config, images=own.train.evaluate_images)  # as during training
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), None)
-    sampler = load_generator(run.folder, found.path.stem, device, config.average)
+    sampler = checkpoint_to_sampler(found, own.generator, device, config.average)
     if config.batch_statistics is not None:
         use_batch_statistics(sampler.network)
     scores = evaluate_generator(
@@ -228,7 +228,7 @@ def path_to_checkpoint(path: Path, wanted: str) -> tuple[Run, Checkpoint]:
     run = Run(path.parent.parent)
     if not (run.folder / "config.yaml").is_file():
         raise ValueError(f"{path} is not a checkpoint of a run: there is no {run.folder / 'config.yaml'}")
-    return run, read_checkpoint(path.with_suffix(""))
+    return run, read_checkpoint(path)
 
 
 def _inception(config: EvaluationConfig, device: str) -> list[Features]:
@@ -310,7 +310,7 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     """Scores against the test split, with Inception, and with a small classifier if the data has labels.
 
     None where nothing can be scored: without a test split (unless `train.evaluate_every` asks for scores), or with
-    neither labels nor Inception's weights.
+    neither labels of several classes nor Inception's weights.
 
     Args:
         config: of the run.
@@ -324,10 +324,11 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     wants_inception = settings.evaluate_with == "inception" or (
         settings.evaluate_with == "auto" and bool(inception_weights or os.environ.get(VARIABLE))
     )
+    labelled = len(training.classes) > 1  # images in a single sub-folder are all of one class
     tested = chosen.held_out or chosen.reference is not None or "test" in data.splits(chosen.name)
     lacks = None if tested or settings.evaluate_every else "a test split"
-    if lacks is None and not wants_inception and training.labels is None:
-        lacks = "labels"
+    if lacks is None and not wants_inception and not labelled:
+        lacks = "labels of several classes"
     if lacks is not None:
         if settings.evaluate_with == "auto":
             return None
@@ -341,7 +342,7 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
 
     def evaluate(sampler: Sampler) -> dict[str, Any]:
         rank = Rank(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Rank()
-        if training.labels is not None and len(networks) == int(wants_inception):  # once a run
+        if labelled and len(networks) == int(wants_inception):  # once a run
             held_out = chosen.held_out
             networks.append(classifier_for(reference, chosen.name, device, rank, chosen.folder, held_out=held_out))
         metrics = ("is", "fid") if any(network.classes is not None for network in networks) else ("fid",)
