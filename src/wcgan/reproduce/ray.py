@@ -132,7 +132,7 @@ def run_on_cluster(
 def _complete_on_worker(planned: PlannedRun, environment: dict[str, str], mark: Path, token: str) -> RunResult:
     os.environ.update(environment)
     if not mark.is_file() or mark.read_text(encoding="utf-8") != token:
-        where = os.uname().nodename
+        where = socket.gethostname()
         return RunResult(
             RunStatus.FAILED, sentence=f"{mark.parent} is another folder on {where}: name one that all machines share"
         )

@@ -269,7 +269,7 @@ VARIABLE = "WCGAN_COMMIT"
 
 
 def find_commit() -> str | None:
-    """The commit of the working tree, with a plus sign if its files differ from it; None for an installed package.
+    """The commit of the working tree, with a plus sign unless its files are those of it; None for an installed package.
 
     For a copy of the files without git, the environment variable `WCGAN_COMMIT` names the commit.
     """
@@ -280,7 +280,7 @@ def find_commit() -> str | None:
     if _git(source, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit = _git(source, "rev-parse", "--short=10", "HEAD")
-    return commit and commit + ("+" if _git(source, "status", "--porcelain", "--untracked-files=no", ".") else "")
+    return commit and commit + ("" if _git(source, "status", "--porcelain", "--untracked-files=no", ".") == "" else "+")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
