@@ -90,7 +90,7 @@ def series_to_svg(title: str, series: list[Series], over: str = "iterations") ->
 def is_logarithmic(series: list[Series]) -> bool:
     """Whether the values span so much that a linear axis would flatten the end of the curves."""
     ys = [y for s in series for _, y in s.finite]
-    return bool(ys) and min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
+    return bool(ys) and min(ys) > 1 / MOST_DRAWN and max(ys) / min(ys) > LOG_RATIO
 
 
 def swatch(style: int) -> Markup:
