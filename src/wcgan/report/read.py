@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from wcgan.core.images import png_size
 from wcgan.core.reading import open_inside, parse_json, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
 from wcgan.evaluate.protocol import UNUSUAL
@@ -266,13 +267,10 @@ def read_picture(file: Path) -> Picture | None:
     try:
         with open_inside(file.parent, file.name, most=_MOST_PICTURE) as opened:  # the picture becomes part of the page
             png = opened.read()
+        size = png_size(png)
     except (OSError, ValueError):
         return None
-    # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
-    if png[:8] != b"\x89PNG\r\n\x1a\n" or png[12:16] != b"IHDR" or b"IEND" not in png[-12:]:
-        return None
-    width, height = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))
-    return Picture(int(file.stem), png, width, height)
+    return Picture(int(file.stem), png, *size) if b"IEND" in png[-12:] else None
 
 
 def _names(folders: list[Path]) -> list[str]:

@@ -17,7 +17,7 @@ from wcgan.core.config import config_to_dict
 from wcgan.core.device import Hardware, deterministic_algorithms, find_hardware
 from wcgan.core.files import NO_SPACE
 from wcgan.core.processes import Rank, StopRequest, join_processes, stop_requests
-from wcgan.core.terminal import TrainingProgress, progress_for
+from wcgan.core.terminal import TrainingProgress, first_line, progress_for
 from wcgan.data import Dataset
 from wcgan.runs.checkpoint import (
     Checkpoint,
@@ -150,7 +150,7 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[E
             what = str(error).partition(" does not")[0]
             raise ValueError(f"train.deterministic is not possible: {what} has no deterministic variant") from error
         if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
-            why = str(error).strip().partition("\n")[0]
+            why = first_line(error)
             raise ValueError(f"torch.compile failed ({why}): train without it by --set train.compile=no") from error
         raise
     except OSError as error:
