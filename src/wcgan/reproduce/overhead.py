@@ -92,7 +92,7 @@ def measure_and_write(
     facts = describe(configs["BN"], hardware, settings)
     texts = {
         "json": json.dumps({**facts, "notes": NOTES, "costs": [asdict(cost) for cost in costs]}, indent=1) + "\n",
-        "csv": costs_to_csv(costs),
+        "csv": rows_to_csv([field.name for field in fields(Cost)], map(asdict, costs)),
         "md": costs_to_markdown(costs, facts),
     }
     for suffix, text in texts.items():
@@ -234,10 +234,6 @@ def describe(config: Config, hardware: Hardware, settings: Sequence[str]) -> dic
 def _widths(config: Config) -> str:
     networks = {"generator": config.generator.widths, "discriminator": config.discriminator.widths}
     return "; ".join(f"{name} {', '.join(map(str, widths))}" for name, widths in networks.items())
-
-
-def costs_to_csv(costs: Sequence[Cost]) -> str:
-    return rows_to_csv([field.name for field in fields(Cost)], map(asdict, costs))
 
 
 def costs_to_markdown(costs: Sequence[Cost], facts: Mapping[str, str]) -> str:

@@ -9,8 +9,8 @@ import os
 import re
 import subprocess
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
@@ -65,15 +65,13 @@ class Run:
             raise ValueError(f"{self.folder} is not the folder of a run: it has no config.yaml")
         return read_config(self.folder / "config.yaml", kind)
 
-    @contextmanager
-    def owned(self) -> Iterator[None]:
+    def owned(self) -> AbstractContextManager[None]:
         """Keeps other processes from training in this folder.
 
         Raises:
             ValueError: that names the process which has it.
         """
-        with owned(self.folder / LOCK, str(self.folder)):
-            yield
+        return owned(self.folder / LOCK, str(self.folder))
 
     def record(self, kind: str, iteration: int, **values: Any) -> None:
         """Appends a line to `metrics.jsonl`."""
