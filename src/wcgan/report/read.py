@@ -236,9 +236,13 @@ def _read_config(file: Path) -> tuple[str, Record]:
 
 
 def _by_iteration(records: list[Record], kind: str) -> tuple[Record, ...]:
-    """The last record of each iteration and protocol, in order: a resumed run writes some of them twice."""
-    chosen = {(record["iteration"], protocol_key(record)): record for record in records if record["kind"] == kind}
-    return tuple(sorted(chosen.values(), key=lambda record: record["iteration"]))
+    """The last record of each iteration and protocol: a resumed run writes some of them twice.
+
+    They are in the order of the iterations; those of one iteration are in the order in which they were written.
+    """
+    own = [record for record in records if record["kind"] == kind]
+    last = {(record["iteration"], protocol_key(record)): place for place, record in enumerate(own)}
+    return tuple(own[place] for place in sorted(last.values(), key=lambda place: (own[place]["iteration"], place)))
 
 
 def _last_picture(folder: Path) -> Picture | None:
