@@ -110,7 +110,7 @@ def weights_to_label(sampler: Sampler, classes: Sequence[int], weights: object =
     except ValueError:
         raise ValueError(f"weights are numbers such as 3, 1; got {shown(weights)}") from None
     given = torch.tensor(values, dtype=torch.float64)
-    if len(values) != len(classes) or not bool(given.isfinite().all()) or given.min() < 0 or given.sum() == 0:
+    if len(values) != len(classes) or not bool(given.sum().isfinite()) or given.min() < 0 or given.sum() == 0:
         raise ValueError(
             f"give one weight of 0 or more for each of the {len(classes)} classes, not all 0; got {shown(weights)}"
         )
