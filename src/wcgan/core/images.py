@@ -96,6 +96,12 @@ def write_animation(frames: Tensor, file: Path) -> None:
     write_atomically(file, pictures_to_animation(frames_to_pictures(frames), kind))
 
 
+def image_to_png(image: Image.Image) -> bytes:
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
 def png_size(content: bytes) -> tuple[int, int]:
     """The width and height of a PNG, from its header.
 
@@ -109,9 +115,9 @@ def png_size(content: bytes) -> tuple[int, int]:
 
 
 def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
-    """Writes a picture to a PNG file; see `pixels_to_image`."""
+    """Writes a picture to a PNG file, atomically; see `pixels_to_image`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels_to_image(picture, scale).save(path)
+    write_atomically(path, image_to_png(pixels_to_image(picture, scale)))
 
 
 def check_images_target(target: Path) -> None:
@@ -136,5 +142,6 @@ def write_images(images: Tensor, target: Path) -> None:
     if target.suffix.lower() == ".png":
         write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
         return
+    target.mkdir(parents=True, exist_ok=True)
     for number, image in enumerate(images):
-        write_png(image, target / f"{number:06d}.png")
+        pixels_to_image(image).save(target / f"{number:06d}.png")  # to flush each to the disk would take longer

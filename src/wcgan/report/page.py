@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from markupsafe import Markup
 
 from wcgan import __version__
 from wcgan.core.files import write_atomically
-from wcgan.core.images import grid, pixels_to_image
+from wcgan.core.images import grid, image_to_png, pixels_to_image
 from wcgan.paper.tables import Table
 from wcgan.report.charts import swatch
 from wcgan.report.curves import groups_to_curves, results_to_figure
@@ -195,9 +194,8 @@ def run_to_sample(run: RunRecord) -> Sample:
     except (ValueError, OSError) as error:
         reason = str(error).replace(str(run.folder), run.name)
         return Sample(run.picture, why_own=f"its checkpoint cannot be used: {reason}")
-    content, picture = io.BytesIO(), pixels_to_image(grid(images, GRID_COLUMNS))
-    picture.save(content, "PNG")
-    drawn = Picture(sampler.iteration or 0, content.getvalue(), *picture.size)
+    picture = pixels_to_image(grid(images, GRID_COLUMNS))
+    drawn = Picture(sampler.iteration or 0, image_to_png(picture), *picture.size)
     return Sample(drawn, (sampler.config.noise, sampler.conditional))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from wcgan.core.images import (
     FRAME_COLUMNS,
     grid,
+    image_to_png,
     pictures_to_animation,
     pixels_to_image,
     scale_to_fill,
@@ -227,12 +228,6 @@ def animation(sampler: Sampler, frames: object = 24, *options: Any) -> bytes:
     steps = whole("frames", frames, 2, MOST_FRAMES)
     there = [path_picture(path_images(sampler, k / (steps - 1), *options)) for k in range(steps)]
     return pictures_to_animation(there, "webp")
-
-
-def image_to_png(image: Image.Image) -> bytes:
-    content = io.BytesIO()
-    image.save(content, "PNG")
-    return content.getvalue()
 
 
 def fixed_z_picture(
