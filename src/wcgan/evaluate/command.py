@@ -154,9 +154,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
         _check_data(run, own, found)
         reference = load_real_images(real, protocol.split, *size)
     held_out = real.held_out and config.reference is None
-    networks = _inception(config, device) + _classifier(
-        config, reference, name, device, rank, real.folder, progress, held_out
-    )
+    networks = _networks(config, reference, name, device, rank, real.folder, progress, held_out)
     if (
         config.protocol is None
         and config.images is None
@@ -214,8 +212,7 @@ def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: O
     size = (config.resolution, config.channels)
     images = load_image_set(target, "test", None, *size, progress, config.strict)
     reference = load_image_set(config.reference, protocol.split, None, *size, progress, config.strict)
-    networks = _inception(config, device)  # after the images, so that their errors are reported at once
-    networks += _classifier(config, reference, config.reference, device, rank, None, progress)
+    networks = _networks(config, reference, name_to_parts(config.reference)[0], device, rank, None, progress)
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), len(images))
     scores = evaluate_images(images, reference, networks, plan, **_options(config, metrics, rank, progress))
     return Evaluation(scores, 0, Run(Path(target)) if Path(target).is_dir() else None, notes, rank.first)
@@ -231,11 +228,7 @@ def path_to_checkpoint(path: Path, wanted: str) -> tuple[Run, Checkpoint]:
     return run, read_checkpoint(path)
 
 
-def _inception(config: EvaluationConfig, device: str) -> list[Features]:
-    return [load_inception(config.inception_weights, device)] if "inception" in config.features else []
-
-
-def _classifier(
+def _networks(
     config: EvaluationConfig,
     reference: data.Dataset,
     name: str,
@@ -245,9 +238,13 @@ def _classifier(
     progress: OnProgress | None,
     held_out: bool = False,
 ) -> list[Features]:
-    if "classifier" not in config.features:
-        return []
-    return [classifier_for(reference, name_to_parts(name)[0], device, rank, folder, progress, held_out)]
+    """The networks that score; loaded after the images, so that an error in these is reported at once."""
+    found: list[Features] = []
+    if "inception" in config.features:
+        found.append(load_inception(config.inception_weights, device))
+    if "classifier" in config.features:
+        found.append(classifier_for(reference, name, device, rank, folder, progress, held_out))
+    return found
 
 
 def _plan(
