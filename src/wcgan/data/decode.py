@@ -41,11 +41,11 @@ class Shape(NamedTuple):
     grey: bool
 
 
-def read_shape(path: Path, upright: bool = True) -> Shape:
+def read_shape(path: Path) -> Shape:
     """Read the header of a file."""
     with open_image(path) as image:
         width, height = image.size
-        if upright and _orientation(image) in _SIDEWAYS:
+        if _orientation(image) in _SIDEWAYS:
             width, height = height, width
         return Shape(height, width, image.mode in _GREY_MODES)
 

@@ -73,22 +73,19 @@ class Cost:
     paper_ratio: str = ""
 
 
-def measure_and_write(
-    folder: Path, settings: Sequence[str], say: Callable[[str], None], seconds: float = SECONDS, rounds: int = ROUNDS
-) -> Path:
+def measure_and_write(folder: Path, settings: Sequence[str], say: Callable[[str], None], rounds: int = ROUNDS) -> Path:
     """Measure, and write `table.md`, `table.csv` and `table.json` into a folder -> `table.md`.
 
     Args:
         folder: where to write; created if needed.
         settings: `section.field=value`, for everything measured; on a CPU, widths are 32 unless they are set here.
         say: called with progress messages.
-        seconds: approximate time limit.
         rounds: maximum number of rounds.
     """
     configs = overhead_configs(settings)
     hardware = find_hardware(configs["BN"].train)
     folder.mkdir(parents=True, exist_ok=True)
-    costs = times_to_costs(measure(configs, seconds, say, rounds))
+    costs = times_to_costs(measure(configs, SECONDS, say, rounds))
     facts = describe(configs["BN"], hardware, settings)
     texts = {
         "json": json.dumps({**facts, "notes": NOTES, "costs": [asdict(cost) for cost in costs]}, indent=1) + "\n",

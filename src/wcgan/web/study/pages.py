@@ -138,7 +138,7 @@ Rows = list[tuple[str, str]]
 
 
 def write_study_report(
-    folder: Path, out: Path | None = None, database: str | None = None, most_failed: int = 0, seed: int = 0
+    folder: Path, out: Path | None = None, database: str | None = None, most_failed: int = 0
 ) -> tuple[Rows, Path, Path]:
     """Analyses the votes and writes `report.html`, a self-contained page, and `report.json`.
 
@@ -147,7 +147,6 @@ def write_study_report(
         out: the folder to write to; None for the folder of the study.
         database: the URL of a PostgreSQL database; None for `votes.sqlite` in the folder of the study.
         most_failed: attention checks that a participant may fail and still be counted.
-        seed: seed of the bootstrap.
 
     Returns:
         The rows for the terminal, and the two files.
@@ -161,7 +160,7 @@ def write_study_report(
         raise ValueError(f"{folder} has no votes yet: collect them with `wcgan study serve {folder}`")
     store = Store(Database(database or sqlite_file(folder)), study.key)
     try:
-        analysis = votes_to_analysis(study, store.participants(), store.votes(), most_failed, seed)
+        analysis = votes_to_analysis(study, store.participants(), store.votes(), most_failed)
     finally:
         store.database.close()
     target = out or folder
