@@ -56,6 +56,7 @@ def test_no_flipped_bit_goes_unnoticed_and_no_other_line_is_lost(run: Run) -> No
         b'{"kind": 3, "iteration": 3}',
         b'{"kind": "event", "iteration": 3}',
         b'{"kind": "evaluation", "iteration": 3, "protocol": 3}',
+        b'{"kind": "train", "iteration": 3, "protocol": null}',
         b'{"kind": "train", "iteration": 1' + b"0" * 400 + b"}",
         b"[" * 5000,
         b'{"crc": "00000000", "kind": "train", "iteration": 3}',

@@ -20,7 +20,7 @@ from wcgan.runs.sampler import GRID_ROWS
 from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 
 Record = dict[str, Any]
-"""A line of `metrics.jsonl`."""
+"""A line of `metrics.jsonl`; its protocol, if it has one, is a mapping."""
 _MOST_PICTURE = 1 << 26  # bytes
 # Keys of a protocol that may differ between comparable scores.
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
@@ -160,10 +160,8 @@ class RunRecord:
 
 def protocol_key(evaluation: Record) -> str:
     """Equal for evaluations under the same protocol, whatever their seeds."""
-    protocol = evaluation.get("protocol")
-    if isinstance(protocol, dict):
-        protocol = {key: value for key, value in protocol.items() if key not in _NO_PROTOCOL}
-    return json.dumps(protocol, sort_keys=True)
+    protocol = evaluation.get("protocol", {})
+    return json.dumps({key: value for key, value in protocol.items() if key not in _NO_PROTOCOL}, sort_keys=True)
 
 
 def score_key(evaluation: Record, name: str) -> str:
@@ -175,9 +173,7 @@ def score_key(evaluation: Record, name: str) -> str:
         >>> [score_key(on_the_way, name) == score_key(at_the_end, name) for name in ("FID", "IS")]
         [True, False]
     """
-    protocol = evaluation.get("protocol")
-    if not isinstance(protocol, dict):
-        return json.dumps(protocol)
+    protocol = evaluation.get("protocol", {})
     network = "classifier" if "(classifier)" in name else "inception"
     own = ("splits", "scored_by_IS") if name.startswith("IS") else ("reference", "generated", "kid_subset_size")
     return json.dumps({key: protocol.get(key) for key in (network, "labels", *UNUSUAL, *own)}, sort_keys=True)

@@ -154,7 +154,7 @@ def _bytes_to_line(text: bytes) -> Line | None:
     if type(iteration) is not int or not 0 <= iteration < MOST_ITERATIONS or not isinstance(kind, str):
         return None
     wrong = kind == "event" and not isinstance(line.get("what"), str)
-    return None if wrong or (kind == "evaluation" and not isinstance(protocol, dict)) else line
+    return None if wrong or not isinstance(protocol, dict) else line
 
 
 # Beginning and resuming
