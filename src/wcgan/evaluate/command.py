@@ -28,6 +28,7 @@ from wcgan.evaluate.metrics import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Features, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 from wcgan.evaluate.small_classifier import Classifier
+from wcgan.evaluate.train_small_classifier import check_learnable
 from wcgan.norm import use_batch_statistics
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint, section
 from wcgan.runs.config import Config
@@ -335,6 +336,8 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     device = str(find_device(settings.device))
     reference = load_real_images(chosen, "test", config.generator.resolution, config.generator.channels)
     plan = protocol_to_plan(default_protocol(chosen.name), len(reference), images=settings.evaluate_images)
+    if labelled:  # before the training, not at its first evaluation
+        check_learnable(training, reference if reference.split == "test" else None)
     networks: list[Features] = [load_inception(inception_weights, device)] if wants_inception else []
 
     def evaluate(sampler: Sampler) -> dict[str, Any]:
