@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wcgan.core.files import write_atomically
+from wcgan.core.files import write_atomically, written_whole
 
 
 def test_new_content_takes_the_place_of_the_old_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -63,3 +63,10 @@ def test_others_may_read_it_where_the_user_lets_them(tmp_path: Path) -> None:
     write_atomically(file, b"new")
     plain.touch()
     assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_a_folder_is_written_although_a_killed_process_of_the_same_number_left_one_behind(tmp_path: Path) -> None:
+    (tmp_path / f".folder.{os.getpid()}.tmp").mkdir()  # the first process of a container is always number 1
+    with written_whole(tmp_path / "folder") as temporary:
+        (temporary / "file").touch()
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["file"]

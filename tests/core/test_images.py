@@ -83,6 +83,14 @@ def test_a_png_holds_the_pixels_written(channels, tmp_path):
     assert np.array_equal(array, picture.permute(1, 2, 0).numpy())
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    write_png(torch.zeros(1, 2, 2, dtype=torch.uint8), tmp_path / "p.png")
+    monkeypatch.setattr("PIL.ImageFile._encode_tile", lambda *_: 1 / 0)  # once the file has its header
+    with pytest.raises(ZeroDivisionError):
+        write_png(torch.ones(1, 2, 2, dtype=torch.uint8), tmp_path / "p.png")
+    assert read(tmp_path / "p.png").max() == 0
+
+
 def test_scaling_repeats_pixels(tmp_path):
     write_png(torch.tensor([[[0, 255]]], dtype=torch.uint8), tmp_path / "p.png", scale=2)
     assert read(tmp_path / "p.png").tolist() == [[0, 0, 255, 255]] * 2

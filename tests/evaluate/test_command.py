@@ -97,6 +97,15 @@ def test_a_run_and_each_of_its_checkpoints_can_be_scored(run):
     assert path_to_checkpoint(run, "best")[1].facts["iteration"] in (2, 3)
 
 
+def test_a_copy_of_a_checkpoint_is_scored_itself_and_not_the_one_of_a_similar_name(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    checkpoints = tmp_path / "run" / "checkpoints"
+    for old, new in (("0000002", "copy.of-2"), ("0000003", "copy")):
+        for suffix in (".safetensors", ".json"):
+            shutil.copy(checkpoints / f"{old}{suffix}", checkpoints / f"{new}{suffix}")
+    assert scores_of(checkpoints / "copy.of-2.safetensors", **CLASSIFIER, images=30).iteration == 2
+
+
 def test_the_generator_itself_can_be_scored_in_place_of_its_average(run, tmp_path):
     options = {**CLASSIFIER, "images": 30, "metrics": ("fid",)}
     averaged, itself = (scores_of(run, **options, average=average).scores for average in (True, False))

@@ -55,6 +55,10 @@ def test_whatever_the_values_every_coordinate_is_inside_the_picture(values):
     assert "nan" not in svg
 
 
+def test_values_too_far_apart_for_a_logarithmic_axis_are_drawn_on_a_linear_one():
+    assert len(points(paths(series_to_svg("loss", [curve(1e-300, 1e99)]))[0])) == 2
+
+
 def test_one_value_is_drawn_as_a_dot():
     svg = series_to_svg("FID", [curve(5.0)])
     assert svg.count("<circle") == 1

@@ -73,6 +73,11 @@ def test_p_is_corrected_for_the_pairs_alone(write, runs):
     assert sorted(float(pair["p, corrected"]) for pair in pairs) == pytest.approx(sorted(holm), abs=5e-4)
 
 
+def test_a_p_of_almost_0_is_not_written_as_0(write, runs):
+    _, (pair,) = order(write(runs(a=[{1000: 14.0}, {1000: 14.1}], c=[{1000: 40.0}, {1000: 40.1}]), TABLE))
+    assert pair["p, corrected"] == r"\< 0.001"
+
+
 def test_p_compares_the_values_at_the_shared_iteration_not_the_best(write, runs):
     a, c = [{500: 14.5, 1000: 14.0}, {500: 19.0, 1000: 20.0}], [{500: 12.0, 1000: 19.0}, {500: 13.0, 1000: 26.0}]
     _, (pair,) = order(write(runs(a=a, c=c), TABLE))

@@ -37,8 +37,8 @@ def test_two_protocols_of_an_iteration_are_two_records_whatever_their_seeds(tmp_
     records = [*evaluations(200, name="a"), *evaluations(200, name="b"), *evaluations(200, scale=2.0, name="a", seed=7)]
     (record,) = read_runs([write_run(tmp_path / "run", records=records)])
     assert [(r["iteration"], r["protocol"]["name"], r["protocol"]["seed"]) for r in record.evaluations] == [
-        (200, "a", 7),
         (200, "b", 0),
+        (200, "a", 7),
     ]
 
 
@@ -122,7 +122,8 @@ def test_bytes_that_are_not_text_still_give_a_page(tmp_path):
 
 
 def test_a_run_is_finished_when_it_has_done_what_its_config_says(tmp_path):
-    (record,) = read_runs([write_run(tmp_path / "run", config(iterations=100), training(100))])
+    records = [*training(100), event(100, "finished")]
+    (record,) = read_runs([write_run(tmp_path / "run", config(iterations=100), records)])
     assert record.status == "finished"
 
 

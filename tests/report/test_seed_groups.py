@@ -50,6 +50,13 @@ def test_one_run_twice_is_not_two_seeds(tmp_path):
     assert [len(group.runs) for group in runs_to_groups(read_runs([run, run]))] == [1, 1]
 
 
+def test_of_measurements_at_one_iteration_the_one_that_was_made_last_counts(tmp_path):
+    first, other, again = (published(1000, FID=value) for value in (9.0, 8.0, 7.0))
+    other["protocol"]["inception"] = {"weights": "others"}
+    found = measure(read_runs([scored(tmp_path / "run", 0, first, other, again)]), FID_10K)
+    assert found.values == [7.0]
+
+
 def test_runs_without_a_config_are_not_grouped(tmp_path):
     runs = [write_run(tmp_path / name, {}) for name in "ab"]
     assert [len(group.runs) for group in runs_to_groups(read_runs(runs))] == [1, 1]

@@ -13,7 +13,7 @@ from tests.train.cases import different, last_tensors
 from wcgan.evaluate.inception import VARIABLE
 from wcgan.report.numbers import number
 from wcgan.reproduce.command import rebuild, reproduce
-from wcgan.reproduce.plan import plan_table
+from wcgan.reproduce.plan import plan_table, write_options
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.folder import Run
 from wcgan.train.batches import GanBatches
@@ -248,11 +248,16 @@ def test_a_table_is_rebuilt_from_runs_without_their_checkpoints(copy):
 
 
 def test_a_run_that_two_tables_share_is_in_both(tmp_path):
-    (run,) = plan_table("unconditional", ["cifar10/WC SN + ResNet"], out=tmp_path).runs
+    plan = plan_table("unconditional", ["cifar10/WC SN + ResNet"], scale=0.1, out=tmp_path)
+    (run,) = plan.runs
     run.folder.mkdir(parents=True)
     (run.folder / "config.yaml").write_text("preset: cifar10/WC SN + ResNet\n")
     assert set(rebuild(tmp_path, None)) == {"unconditional"}
+    write_options(plan)
     assert set(rebuild(tmp_path, "table3")) == {"ablation-WC"}
+    for table in ("unconditional", "ablation-WC"):
+        rebuild(tmp_path, table)
+        assert "Schedules shortened to 0.1 of the paper's." in unescaped(tmp_path / table / "table.md")
 
 
 def test_a_folder_without_runs_is_said(tmp_path):

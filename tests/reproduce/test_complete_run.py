@@ -139,7 +139,12 @@ def test_the_figures_of_a_run_leave_out_unusual_evaluations(tmp_path):
     [
         ([], "not started", 0),
         ([{"kind": "train", "iteration": 7}], "unfinished", 7),
-        ([{"kind": "train", "iteration": 12}], "finished", 12),
+        ([{"kind": "train", "iteration": 12}], "unfinished", 12),
+        (
+            [{"kind": "train", "iteration": 12}, {"kind": "event", "iteration": 12, "what": "finished"}],
+            "finished",
+            12,
+        ),
         ([{"kind": "train", "iteration": 7}, {"kind": "event", "iteration": 8, "what": "diverged"}], "diverged", 8),
         (
             [
@@ -147,7 +152,7 @@ def test_the_figures_of_a_run_leave_out_unusual_evaluations(tmp_path):
                 {"kind": "event", "iteration": 6, "what": "resumed"},
             ],
             "unfinished",
-            8,
+            6,
         ),
     ],
 )
@@ -156,6 +161,17 @@ def test_a_run_stands_where_its_lines_say(lines, state, iteration, tmp_path):
     new_run(run.folder, run.config).metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     summary = run_to_summary(run, CLASSIFIER)
     assert (summary.status, summary.iteration) == (state, iteration)
+
+
+def test_a_run_that_was_killed_after_its_last_evaluation_is_not_done(tmp_path):
+    (run,) = plan_table("digits", ["WC"], settings=tiny(), out=tmp_path).runs
+    scores = {"FID(classifier)": 13.5, "IS(classifier)": 9.0}
+    line = evaluation("paper-10k", 20, 359, 12, {"splits": 10, "scored_by_IS": 20}, **scores)
+    folder = new_run(run.folder, run.config)
+    folder.metrics.write_text(json.dumps(line) + "\n")
+    assert run_to_summary(run, CLASSIFIER).status == "unfinished"
+    folder.event(12, "finished")
+    assert run_to_summary(run, CLASSIFIER).status == "done"
 
 
 def test_a_run_that_diverged_has_no_figures(tmp_path):

@@ -147,3 +147,11 @@ def test_an_agreement_that_is_not_defined_is_said(tmp_path):
     report = {"a": "a", "b": "b", "images": 4, "preference": 0.5, "alpha": None, "people": [{}], "classes": {}}
     (tmp_path / "user-study" / "report.json").write_text(json.dumps(report))
     assert "| not defined |" in run("user-study", tmp_path)[-2]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"alpha": null}'])
+def test_another_file_than_a_report_of_a_study_is_refused_with_the_way_to_one(content, tmp_path):
+    (tmp_path / "user-study").mkdir()
+    (tmp_path / "user-study" / "report.json").write_text(content)
+    with pytest.raises(ValueError, match="has no report of a study: make one with `wcgan study create`"):
+        run("user-study", tmp_path)

@@ -10,7 +10,7 @@ from tests.train.test_start import TINY
 
 from wcgan.paper.presets import configure
 from wcgan.reproduce.tune import Search, Trial, best_first, fid_at, text_to_search, trials_to_command, tune
-from wcgan.runs.folder import Run
+from wcgan.runs.folder import LOCK, Run
 
 RATES = text_to_search("train.learning_rate=1e-4..1e-2")
 
@@ -130,6 +130,17 @@ module.tune(config_of, [RATES], Path("tune"), 2, rungs=2)
     assert folders == ["trial-0", "trial-2"]  # the first went on as trial 1, in the folder it had
     with pytest.raises(ValueError, match="is a search with another search"):
         tune(config_of, [text_to_search("train.beta1=0.0..0.5")], tmp_path / "tune", 3, resume=True)
+
+
+def test_a_search_goes_on_with_the_settings_that_it_began_with(optuna, tmp_path):
+    def other(settings):
+        return config_of(["train.iterations=2", *settings])
+
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / LOCK).touch()  # of a process that was killed as it began
+    tune(config_of, [RATES], tmp_path / "tune", 1, rungs=1, resume=True, say=lambda line: None)
+    with pytest.raises(ValueError, match=r"is a search with other settings \(train\.iterations is 4, not 2\)"):
+        tune(other, [RATES], tmp_path / "tune", 2, rungs=1, resume=True)
 
 
 def test_without_optuna_the_extra_is_named(tmp_path, monkeypatch):

@@ -56,6 +56,7 @@ def test_no_flipped_bit_goes_unnoticed_and_no_other_line_is_lost(run: Run) -> No
         b'{"kind": 3, "iteration": 3}',
         b'{"kind": "event", "iteration": 3}',
         b'{"kind": "evaluation", "iteration": 3, "protocol": 3}',
+        b'{"kind": "train", "iteration": 3, "protocol": null}',
         b'{"kind": "train", "iteration": 1' + b"0" * 400 + b"}",
         b"[" * 5000,
         b'{"crc": "00000000", "kind": "train", "iteration": 3}',
@@ -195,13 +196,13 @@ def test_where_there_are_no_locks_training_goes_on_without(tmp_path: Path, monke
         (["started", "stopped"], 3, "stopped"),
         (["started", "stopped", "resumed"], 3, "unfinished"),
         (["started", "diverged"], 3, "diverged"),
-        (["started"], 6, "finished"),
+        (["started"], 6, "unfinished"),  # killed while it was evaluated
         (["started", "finished"], 6, "finished"),
+        (["started", "finished"], 5, "unfinished"),  # to be longer from now on
+        (["started", "finished", "resumed"], 6, "unfinished"),
     ],
 )
-def test_the_last_event_or_else_the_last_iteration_tells_the_status(
-    events: list[str], iteration: int, status: str
-) -> None:
+def test_the_last_event_tells_the_status(events: list[str], iteration: int, status: str) -> None:
     lines = [{"kind": "event", "iteration": 0, "what": what} for what in events]
     lines += [{"kind": "train", "iteration": n} for n in range(1, iteration + 1)]
     assert metrics_to_status(lines, 6) is RunStatus(status)

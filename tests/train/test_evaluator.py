@@ -13,7 +13,7 @@ from wcgan.paper.presets import configure
 from wcgan.runs.checkpoint import read_checkpoint, read_newest, write_checkpoint
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import load_generator
-from wcgan.train.start import evaluator_for, go_on, load_data, start
+from wcgan.train.start import evaluator_for, fit_config, go_on, load_data, start
 
 UNCONDITIONAL = ("generator.normalization=WC", "discriminator.head=plain")
 FID, IS, ACCURACY = "FID(classifier)", "IS(classifier)", "accuracy(classifier)"
@@ -97,10 +97,10 @@ def test_with_inceptions_weights_both_networks_look_at_the_images(photos, tmp_pa
 def test_the_classifier_can_be_asked_for_where_there_are_weights(photos, monkeypatch):
     monkeypatch.setenv("WCGAN_INCEPTION_WEIGHTS", "nowhere.pth")
     config = configured(photos, "train.evaluate_with=classifier")
-    assert evaluator_for(config, load_data(config)) is not None
+    assert evaluator_for(fit_config(config, load_data(config)), load_data(config)) is not None
     config = configured(photos)
     with pytest.raises(ValueError, match=r"no Inception weights in nowhere\.pth"):
-        evaluator_for(config, load_data(config))
+        evaluator_for(fit_config(config, load_data(config)), load_data(config))
 
 
 def test_data_without_a_test_split_is_not_scored(photos, tmp_path):
@@ -158,13 +158,15 @@ def test_too_few_images_to_keep_a_tenth_out_leave_no_folder(photos, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_images_without_classes_are_trained_on_without_scores_and_that_is_said(tmp_path, capsys):
+@pytest.mark.parametrize("below", ["", "only"], ids=["no classes", "one class"])
+def test_images_without_classes_are_trained_on_without_scores_and_that_is_said(below, tmp_path, capsys):
     for number, image in enumerate(random_images(24, 3, 8)):
-        save(tmp_path / "plain" / f"{number:02}.png", image)
+        save(tmp_path / "plain" / below / f"{number:02}.png", image)
     config = configured(tmp_path / "plain", "train.evaluate_every=2", *UNCONDITIONAL)
     start(config, tmp_path / "run")
+    assert Run(tmp_path / "run").lines()[-1]["what"] == "finished"
     said = capsys.readouterr().err
-    assert "training without scores: plain has no classes, so scores need the weights" in said
+    assert "training without scores: plain has fewer than two classes, so scores need Inception's weights" in said
     assert "; every tenth image is kept out of training, for a later `wcgan evaluate`\n" in said
     assert evaluations(tmp_path / "run") == []
 
@@ -182,6 +184,13 @@ def test_the_best_state_is_the_best_among_comparable_scores(flat, tmp_path, monk
 def test_a_network_asked_for_that_cannot_be_had_leaves_no_folder(photos, tmp_path, network, what):
     with pytest.raises(ValueError, match=f"evaluate_with={network} needs {what} and train has none: use auto"):
         start(configured(photos / "train", f"train.evaluate_with={network}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_test_split_with_other_classes_is_refused_before_the_training(photos, tmp_path):
+    (photos / "test" / "dog").rename(photos / "test" / "wolf")
+    with pytest.raises(ValueError, match=r"the classes of 'photos' \(test\) differ from those of 'photos' \(train\)"):
+        start(configured(photos), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -120,6 +120,17 @@ def test_told_to_stop_past_its_end_a_run_finishes(tmp_path):
     assert events(run)[-1] == "finished"
 
 
+def test_killed_right_after_its_last_checkpoint_and_resumed_a_run_is_finished(tmp_path):
+    config = tiny_config()
+    run = tiny_run(tmp_path / "run", config)
+    train(config, tiny_data(), run)
+    whole = run.metrics.read_bytes()
+    run.metrics.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
+    assert events(run) == ["started"]
+    assert not train(config, tiny_data(), run).trained
+    assert events(run) == ["started", "finished"]
+
+
 def test_an_iteration_to_stop_at_is_at_least_the_first(tmp_path):
     config = tiny_config()
     with pytest.raises(ValueError, match="--stop-at must be an iteration, at least 1, got 0"):

@@ -260,9 +260,10 @@ def study_create(
     most: Annotated[int, typer.Option("--most-participants", help="Number of people who can join.")] = 1000,
 ) -> None:
     """Draw pairs of image sets from two runs or two folders."""
+    from wcgan.core.reading import read_text
     from wcgan.web.study import create_study
 
-    text = {} if consent is None else {"consent": consent.read_text(encoding="utf-8")}
+    text = {} if consent is None else {"consent": read_text(consent)}
     made = create_study(
         find_source(a),
         find_source(b),

@@ -79,10 +79,7 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
         return value
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_typed(v, arguments[0], path) for v in value)
-    if origin is dict or hint is dict:
-        wanted: type = dict
-    else:
-        wanted = origin or hint
+    wanted = origin or hint
     if wanted is float and isinstance(value, int | str) and not isinstance(value, bool):
         with suppress(ValueError):
             value = float(value)  # YAML takes 1e-4, without a dot, for a string

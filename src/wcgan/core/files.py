@@ -65,7 +65,7 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def written_whole(folder: Path) -> Iterator[Path]:
     """Yields a temporary folder to fill, and renames it to `folder` at the end; an error leaves nothing behind."""
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     temporary.mkdir(parents=True)
     try:
         yield temporary

@@ -13,6 +13,7 @@ from wcgan.core.files import is_named_like_a_file, require_new, write_atomically
 FRAME_COLUMNS, FRAME_MILLISECONDS = 4, 80
 LARGE = 640
 """Width in pixels to which pictures on a page and animations are enlarged."""
+PNG_HEADER = 24  # bytes of a PNG up to and including its size
 _INK, _TAG, _GAP = "white", (87, 96, 106), 8  # of names; readable on a light and on a dark page
 
 
@@ -95,10 +96,28 @@ def write_animation(frames: Tensor, file: Path) -> None:
     write_atomically(file, pictures_to_animation(frames_to_pictures(frames), kind))
 
 
+def image_to_png(image: Image.Image) -> bytes:
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
+def png_size(content: bytes) -> tuple[int, int]:
+    """The width and height of a PNG, from its header.
+
+    Raises:
+        ValueError: if the header is not that of a PNG.
+    """
+    # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
+    if len(content) < PNG_HEADER or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
+        raise ValueError("it is not a PNG")
+    return int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")
+
+
 def write_png(picture: Tensor, path: Path, scale: int = 1) -> None:
-    """Writes a picture to a PNG file; see `pixels_to_image`."""
+    """Writes a picture to a PNG file, atomically; see `pixels_to_image`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels_to_image(picture, scale).save(path)
+    write_atomically(path, image_to_png(pixels_to_image(picture, scale)))
 
 
 def check_images_target(target: Path) -> None:
@@ -123,5 +142,6 @@ def write_images(images: Tensor, target: Path) -> None:
     if target.suffix.lower() == ".png":
         write_png(grid(images, columns=max(1, round(len(images) ** 0.5))), target)
         return
+    target.mkdir(parents=True, exist_ok=True)
     for number, image in enumerate(images):
-        write_png(image, target / f"{number:06d}.png")
+        pixels_to_image(image).save(target / f"{number:06d}.png")  # to flush each to the disk would take longer

@@ -157,9 +157,9 @@ def parse_json(text: str | bytes) -> Any:
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [inner for outer in level for inner in _parts(outer)]
-    if level:
-        raise ValueError(_TOO_DEEP)
-    return value
+        if not level:
+            return value
+    raise ValueError(_TOO_DEEP)
 
 
 _TOO_DEEP = f"it is nested more than {MOST_DEPTH} deep"

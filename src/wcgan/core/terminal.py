@@ -83,6 +83,16 @@ def shortened(text: str) -> str:
     return printable(text if len(text) <= 40 else f"{text[:40]}...")
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that is not blank, or the error's name.
+
+    Example:
+        >>> first_line(ValueError("\\n not so\\n")), first_line(KeyboardInterrupt())
+        ('not so', 'KeyboardInterrupt')
+    """
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The three known names most similar to another, case aside, for an error message.
 

@@ -25,13 +25,7 @@ _GREY_MODES = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"
 _SIDEWAYS = {5, 6, 7, 8}  # EXIF orientations that exchange width and height
 _ORIENTATION = 0x0112
 _CHUNK_BYTES, _MOST_IN_CHUNK = 8 << 20, 64
-_FORMATS = (
-    "PNG",
-    "JPEG",
-    "WEBP",
-    "BMP",
-    "GIF",
-)  # Pillow passes others to programs
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # Pillow passes others to programs
 MOST_PIXELS = 1 << 26  # per image: 8192 x 8192. A small file can decode to an image that fills the memory.
 # Pillow decodes run-length encoded BMPs in Python, a pixel at a time, and lets them skip 255 rows at once.
 _RUN_LENGTH, _MOST_RUN_LENGTH = (1, 2), 1 << 20
@@ -47,11 +41,11 @@ class Shape(NamedTuple):
     grey: bool
 
 
-def read_shape(path: Path, upright: bool = True) -> Shape:
+def read_shape(path: Path) -> Shape:
     """Read the header of a file."""
     with open_image(path) as image:
         width, height = image.size
-        if upright and _orientation(image) in _SIDEWAYS:
+        if _orientation(image) in _SIDEWAYS:
             width, height = height, width
         return Shape(height, width, image.mode in _GREY_MODES)
 

@@ -24,15 +24,15 @@ def folder_splits(folder: Path) -> tuple[str, ...]:
     return tuple(split for split, names in _SPLIT_FOLDERS.items() if any((folder / name).is_dir() for name in names))
 
 
-def folder_to_glance(folder: Path, most: int = 1000) -> tuple[list[tuple[int, int]], int]:
-    """Height and width of at most so many images, spread over all, and the number of classes; unreadable ones skipped.
+def folder_to_glance(folder: Path) -> tuple[list[tuple[int, int]], int]:
+    """Height and width of at most 1,000 images, spread over all, and the number of classes; unreadable ones skipped.
 
     Raises:
         ValueError: if it has no images, or none of these can be read.
     """
     folder = _split_folder(folder, "train")
     files, _, classes = list_classes(folder)
-    seen = _read_shapes(folder, files[:: -(-len(files) // most)])
+    seen = _read_shapes(folder, files[:: -(-len(files) // 1000)])
     if not seen:
         raise ValueError(f"no image in {folder} can be read, of {len(files)}; the first is {files[0]}")
     return [(shape.height, shape.width) for _, shape in seen], len(classes)

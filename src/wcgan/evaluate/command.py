@@ -28,12 +28,13 @@ from wcgan.evaluate.metrics import NEIGHBOURS
 from wcgan.evaluate.protocol import METRICS, PROTOCOLS, Features, Plan, Protocol, find_protocol, protocol_to_plan
 from wcgan.evaluate.score import evaluate_generator, evaluate_images
 from wcgan.evaluate.small_classifier import Classifier
+from wcgan.evaluate.train_small_classifier import check_learnable
 from wcgan.norm import use_batch_statistics
 from wcgan.runs.checkpoint import Checkpoint, CheckpointError, check_config, find_checkpoint, read_checkpoint, section
 from wcgan.runs.config import Config
 from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import shipped, shipped_generators
-from wcgan.runs.sampler import Sampler, load_generator
+from wcgan.runs.sampler import Sampler, checkpoint_to_sampler
 
 FEATURES = ("inception", "classifier")
 Evaluator = Callable[[Sampler], dict[str, Any]]
@@ -154,9 +155,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
         _check_data(run, own, found)
         reference = load_real_images(real, protocol.split, *size)
     held_out = real.held_out and config.reference is None
-    networks = _inception(config, device) + _classifier(
-        config, reference, name, device, rank, real.folder, progress, held_out
-    )
+    networks = _networks(config, reference, name, device, rank, real.folder, progress, held_out)
     if (
         config.protocol is None
         and config.images is None
@@ -164,7 +163,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
     ):
         config = replace(config, images=own.train.evaluate_images)  # as during training
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), None)
-    sampler = load_generator(run.folder, found.path.stem, device, config.average)
+    sampler = checkpoint_to_sampler(found, own.generator, device, config.average)
     if config.batch_statistics is not None:
         use_batch_statistics(sampler.network)
     scores = evaluate_generator(
@@ -214,8 +213,7 @@ def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: O
     size = (config.resolution, config.channels)
     images = load_image_set(target, "test", None, *size, progress, config.strict)
     reference = load_image_set(config.reference, protocol.split, None, *size, progress, config.strict)
-    networks = _inception(config, device)  # after the images, so that their errors are reported at once
-    networks += _classifier(config, reference, config.reference, device, rank, None, progress)
+    networks = _networks(config, reference, name_to_parts(config.reference)[0], device, rank, None, progress)
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), len(images))
     scores = evaluate_images(images, reference, networks, plan, **_options(config, metrics, rank, progress))
     return Evaluation(scores, 0, Run(Path(target)) if Path(target).is_dir() else None, notes, rank.first)
@@ -228,14 +226,10 @@ def path_to_checkpoint(path: Path, wanted: str) -> tuple[Run, Checkpoint]:
     run = Run(path.parent.parent)
     if not (run.folder / "config.yaml").is_file():
         raise ValueError(f"{path} is not a checkpoint of a run: there is no {run.folder / 'config.yaml'}")
-    return run, read_checkpoint(path.with_suffix(""))
+    return run, read_checkpoint(path)
 
 
-def _inception(config: EvaluationConfig, device: str) -> list[Features]:
-    return [load_inception(config.inception_weights, device)] if "inception" in config.features else []
-
-
-def _classifier(
+def _networks(
     config: EvaluationConfig,
     reference: data.Dataset,
     name: str,
@@ -245,9 +239,13 @@ def _classifier(
     progress: OnProgress | None,
     held_out: bool = False,
 ) -> list[Features]:
-    if "classifier" not in config.features:
-        return []
-    return [classifier_for(reference, name_to_parts(name)[0], device, rank, folder, progress, held_out)]
+    """The networks that score; loaded after the images, so that an error in these is reported at once."""
+    found: list[Features] = []
+    if "inception" in config.features:
+        found.append(load_inception(config.inception_weights, device))
+    if "classifier" in config.features:
+        found.append(classifier_for(reference, name, device, rank, folder, progress, held_out))
+    return found
 
 
 def _plan(
@@ -310,7 +308,7 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     """Scores against the test split, with Inception, and with a small classifier if the data has labels.
 
     None where nothing can be scored: without a test split (unless `train.evaluate_every` asks for scores), or with
-    neither labels nor Inception's weights.
+    neither labels of several classes nor Inception's weights.
 
     Args:
         config: of the run.
@@ -324,10 +322,11 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     wants_inception = settings.evaluate_with == "inception" or (
         settings.evaluate_with == "auto" and bool(inception_weights or os.environ.get(VARIABLE))
     )
+    labelled = len(training.classes) > 1  # images in a single sub-folder are all of one class
     tested = chosen.held_out or chosen.reference is not None or "test" in data.splits(chosen.name)
     lacks = None if tested or settings.evaluate_every else "a test split"
-    if lacks is None and not wants_inception and training.labels is None:
-        lacks = "labels"
+    if lacks is None and not wants_inception and not labelled:
+        lacks = "labels of several classes"
     if lacks is not None:
         if settings.evaluate_with == "auto":
             return None
@@ -337,11 +336,13 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     device = str(find_device(settings.device))
     reference = load_real_images(chosen, "test", config.generator.resolution, config.generator.channels)
     plan = protocol_to_plan(default_protocol(chosen.name), len(reference), images=settings.evaluate_images)
+    if labelled:  # before the training, not at its first evaluation
+        check_learnable(training, reference if reference.split == "test" else None)
     networks: list[Features] = [load_inception(inception_weights, device)] if wants_inception else []
 
     def evaluate(sampler: Sampler) -> dict[str, Any]:
         rank = Rank(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Rank()
-        if training.labels is not None and len(networks) == int(wants_inception):  # once a run
+        if labelled and len(networks) == int(wants_inception):  # once a run
             held_out = chosen.held_out
             networks.append(classifier_for(reference, chosen.name, device, rank, chosen.folder, held_out=held_out))
         metrics = ("is", "fid") if any(network.classes is not None for network in networks) else ("fid",)

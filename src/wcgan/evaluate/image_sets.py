@@ -94,7 +94,7 @@ def load_training_images(chosen: DataConfig) -> Dataset:
     """The images that a GAN is trained on; for STL-10 the unlabeled ones, as in the paper."""
     options = {"resolution": chosen.resolution, "strict": chosen.strict}
     images = data.load(chosen.name, training_split(chosen.name), chosen.folder, **options)  # type: ignore[arg-type]
-    return hold_out(images)[0] if chosen.held_out else images
+    return hold_out(images, test=False) if chosen.held_out else images
 
 
 def load_real_images(
@@ -110,11 +110,11 @@ def load_real_images(
     images = load_image_set(name, split, chosen.folder, size, channels, progress, chosen.strict)
     if not chosen.held_out or chosen.reference is not None:
         return images
-    return hold_out(images)[split == "test"]
+    return hold_out(images, test=split == "test")
 
 
-def hold_out(images: Dataset) -> tuple[Dataset, Dataset]:
-    """Splits images into those to learn from and every tenth, to test with.
+def hold_out(images: Dataset, test: bool) -> Dataset:
+    """Every tenth of some images, to test with, or the others, to learn from.
 
     Raises:
         ValueError: for fewer than 20 images.
@@ -124,12 +124,9 @@ def hold_out(images: Dataset) -> tuple[Dataset, Dataset]:
             f"{images.name} has {len(images)} images and no test split, for which every tenth is kept out: "
             f"{2 * HELD_OUT} are needed at least"
         )
-    out = torch.arange(len(images)) % HELD_OUT == HELD_OUT - 1
-    return _part(images, ~out, "train, nine of ten"), _part(images, out, "train, every tenth")
-
-
-def _part(images: Dataset, chosen: Tensor, split: str) -> Dataset:
+    chosen = (torch.arange(len(images)) % HELD_OUT == HELD_OUT - 1) == test
     labels = None if images.labels is None else images.labels[chosen]
+    split = "train, every tenth" if test else "train, nine of ten"
     return replace(images, images=images.images[chosen], labels=labels, split=split)
 
 
@@ -165,7 +162,8 @@ def classifier_for(
 
     test: Dataset | None = None
     if held_out:
-        training, test = hold_out(data.load(name, "train", folder, resolution=resolution, channels=channels))
+        whole = data.load(name, "train", folder, resolution=resolution, channels=channels)
+        training, test = hold_out(whole, test=False), hold_out(whole, test=True)
     else:
         training, test = load("train"), load("test") if "test" in data.splits(name) else None
     epochs = None if progress is None else lambda done, of: progress("epochs of the classifier", done, of)

@@ -55,7 +55,7 @@ def load_small_classifier(
     """
     settings = settings or ClassifierSettings()
     place = find_device("auto" if device is None else str(device))
-    _check(training, test)
+    check_learnable(training, test)
     name = _name(training, test, settings)
     stored = load_cached("classifiers", name, cache)
     if stored is None:
@@ -81,7 +81,7 @@ def train_small_classifier(
     """Train a classifier without the cache; the arguments are those of `load_small_classifier`."""
     settings = settings or ClassifierSettings()
     place = find_device("auto" if device is None else str(device))
-    _check(training, test)
+    check_learnable(training, test)
     images, labels = _tensors(training)
     channels, height, width = images.shape[1:]
     kept_out = torch.arange(len(images)) % 10 == 9
@@ -194,7 +194,8 @@ def _name(training: Dataset, test: Dataset | None, settings: ClassifierSettings)
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '-', training.name)}-{digest}"
 
 
-def _check(training: Dataset, test: Dataset | None) -> None:
+def check_learnable(training: Dataset, test: Dataset | None) -> None:
+    """Raises a ValueError for sets that no classifier can be trained on and tested with."""
     if training.labels is None:
         raise ValueError(
             f"dataset {training.name!r} has no labels, so no classifier can learn from it: "

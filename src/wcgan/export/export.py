@@ -64,7 +64,9 @@ def export_run(
         raise ValueError(f"an export is a folder with several files: name one without {folder.suffix}, not {folder}")
     require_new(folder)
     sampler = load_generator(run, checkpoint, "cpu")
-    only = None if label is None else sampler.class_number(label) if sampler.conditional else int(label)
+    if label is not None:
+        sampler.labels(1, label)  # which a generator without classes refuses
+    only = None if label is None else sampler.class_number(label)
     with written_whole(folder) as temporary:
         if form in _FOLDED:
             name, write = _FOLDED[form]

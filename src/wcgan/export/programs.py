@@ -17,7 +17,7 @@ from torch.export import Dim, ExportedProgram
 from torch.nn.functional import conv2d
 
 import wcgan
-from wcgan.core.terminal import OnProgress
+from wcgan.core.terminal import OnProgress, first_line
 from wcgan.norm import FoldedMap, WhiteningLayer
 from wcgan.norm.convert import replace_modules
 from wcgan.norm.fold import OneClass
@@ -261,7 +261,3 @@ def onnx_runner(path: Path, threads: int = 0) -> Callable[..., Tensor]:
         return torch.from_numpy(session.run([OUTPUT], feed)[0])
 
     return run
-
-
-def first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

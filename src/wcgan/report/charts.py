@@ -90,7 +90,7 @@ def series_to_svg(title: str, series: list[Series], over: str = "iterations") ->
 def is_logarithmic(series: list[Series]) -> bool:
     """Whether the values span so much that a linear axis would flatten the end of the curves."""
     ys = [y for s in series for _, y in s.finite]
-    return bool(ys) and min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
+    return bool(ys) and min(ys) > 1 / MOST_DRAWN and max(ys) / min(ys) > LOG_RATIO
 
 
 def swatch(style: int) -> Markup:
@@ -171,13 +171,14 @@ def _grid(x_axis: Axis, y_axis: Axis, over: str) -> Markup:
 
 def _curve(series: Series, x_axis: Axis, y_axis: Axis) -> Markup:
     parts: list[Markup] = []
+    dot = f"dot c{series.style % COLOURS}"
     for kind, points in (*(("thin", points) for points in series.thin), ("line", series.points)):
         path, drawn = _path(thinned(points), x_axis, y_axis)
         if path:
             parts.append(tag("path", d=path, **_stroke(series.style, kind)))
         if len(points) <= 30:
             size = 2.5 if kind == "line" else 1.5
-            parts += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=size, class_=_dot(series.style)) for x, y in drawn]
+            parts += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=size, class_=dot) for x, y in drawn]
     return tag("g", tag("title", series.label), *parts)
 
 
@@ -216,10 +217,6 @@ def _stroke(style: int, kind: str = "line") -> dict[str, str | None]:
     """Colour and dashes change together, so that curves can be told apart without colour."""
     dash = DASHES[(style + style // COLOURS) % len(DASHES)]
     return {"class_": f"{kind} c{style % COLOURS}", "stroke_dasharray": dash or None}
-
-
-def _dot(style: int) -> str:
-    return f"dot c{style % COLOURS}"
 
 
 def _short(value: float) -> str:

@@ -47,7 +47,7 @@ def groups_to_curves(groups: Sequence[Group]) -> Markup:
     several = any(len(group.runs) > 1 for group in groups)
     return join(
         [
-            SWITCH if any(_has_times(run) for run in runs) else "",
+            SWITCH if any(_is_time(record.get("seconds")) for run in runs for record in run.training) else "",
             tag("p", BANDS, class_="note soft") if several else "",
             _scores(groups, runs),
             _values(groups, "Losses", "loss/", lambda run: (*run.training, *run.evaluations))
@@ -205,10 +205,6 @@ def _title(key: str) -> str:
     if kind in ("loss", "error"):
         return f"{name.capitalize()} {kind}"
     return f"{kind.capitalize()}: {name.replace('_', ' ')}"
-
-
-def _has_times(run: RunRecord) -> bool:
-    return any(_is_time(record.get("seconds")) for record in run.training)
 
 
 def _is_time(seconds: object) -> bool:

@@ -117,6 +117,16 @@ def difference_to_text(difference: float | None) -> str:
     return _with_minus(f"{difference:+.2f}")
 
 
+def p_to_text(value: float) -> str:
+    """A p value.
+
+    Example:
+        >>> p_to_text(0.0123), p_to_text(1e-5)
+        ('0.012', '< 0.001')
+    """
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+
+
 def _with_minus(text: str) -> str:
     """A hyphen in front becomes a minus sign."""
     return text.replace("-", "\u2212", 1) if text.startswith("-") else text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from wcgan.paper.tables import MEASURES
-from wcgan.report.numbers import DASH, difference_to_text, number
+from wcgan.report.numbers import DASH, difference_to_text, number, p_to_text
 from wcgan.report.paper_comparison import Results
 from wcgan.report.read import RunRecord, score_key
 from wcgan.report.scores import Score
@@ -110,7 +110,7 @@ def pairs_to_rows(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
             number(pair.iteration),
             " and ".join(str(len(values)) for values in pair.ours),
             _difference(*pair.ours),
-            f"{next(corrected):.3f}" if test else DASH,
+            p_to_text(next(corrected)) if test else DASH,
             _difference(*pair.best),
         )
         for pair, test in zip(pairs, tests, strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from markupsafe import Markup
 
 from wcgan import __version__
 from wcgan.core.files import write_atomically
-from wcgan.core.images import grid, write_png
+from wcgan.core.images import grid, image_to_png, pixels_to_image
 from wcgan.paper.tables import Table
 from wcgan.report.charts import swatch
 from wcgan.report.curves import groups_to_curves, results_to_figure
@@ -22,7 +21,7 @@ from wcgan.report.formats import results_to_csv, results_to_latex, results_to_ma
 from wcgan.report.html import SHEET, document, join, tag
 from wcgan.report.numbers import counted, number
 from wcgan.report.paper_comparison import Results, runs_to_results
-from wcgan.report.read import Picture, RunRecord, read_picture, read_runs
+from wcgan.report.read import Picture, RunRecord, read_runs
 from wcgan.report.sections import (
     differences_to_section,
     groups_to_means,
@@ -195,10 +194,9 @@ def run_to_sample(run: RunRecord) -> Sample:
     except (ValueError, OSError) as error:
         reason = str(error).replace(str(run.folder), run.name)
         return Sample(run.picture, why_own=f"its checkpoint cannot be used: {reason}")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{sampler.iteration:07d}.png"
-        write_png(grid(images, GRID_COLUMNS), file)
-        return Sample(read_picture(file), (sampler.config.noise, sampler.conditional))
+    picture = pixels_to_image(grid(images, GRID_COLUMNS))
+    drawn = Picture(sampler.iteration or 0, image_to_png(picture), *picture.size)
+    return Sample(drawn, (sampler.config.noise, sampler.conditional))
 
 
 def runs_to_samples(runs: Sequence[RunRecord], styles: Sequence[int]) -> Markup:

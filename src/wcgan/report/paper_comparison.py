@@ -282,8 +282,7 @@ def _reference_splits(measured: Measured) -> list[str]:
     """Splits of the real images; none for a score without real images."""
     if measured.score.name.startswith("IS"):
         return []
-    protocols = [evaluation.get("protocol") for evaluation in measured.evaluations]
-    references = [protocol.get("reference") for protocol in protocols if isinstance(protocol, dict)]
+    references = [evaluation.get("protocol", {}).get("reference") for evaluation in measured.evaluations]
     return [str(reference.get("split")) for reference in references if isinstance(reference, dict)]
 
 

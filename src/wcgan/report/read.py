@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from wcgan.core.images import png_size
 from wcgan.core.reading import open_inside, parse_json, parse_yaml, read_bytes
 from wcgan.data.sources import SOURCES
 from wcgan.evaluate.protocol import UNUSUAL
@@ -19,7 +20,7 @@ from wcgan.runs.sampler import GRID_ROWS
 from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 
 Record = dict[str, Any]
-"""A line of `metrics.jsonl`."""
+"""A line of `metrics.jsonl`; its protocol, if it has one, is a mapping."""
 _MOST_PICTURE = 1 << 26  # bytes
 # Keys of a protocol that may differ between comparable scores.
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
@@ -159,10 +160,8 @@ class RunRecord:
 
 def protocol_key(evaluation: Record) -> str:
     """Equal for evaluations under the same protocol, whatever their seeds."""
-    protocol = evaluation.get("protocol")
-    if isinstance(protocol, dict):
-        protocol = {key: value for key, value in protocol.items() if key not in _NO_PROTOCOL}
-    return json.dumps(protocol, sort_keys=True)
+    protocol = evaluation.get("protocol", {})
+    return json.dumps({key: value for key, value in protocol.items() if key not in _NO_PROTOCOL}, sort_keys=True)
 
 
 def score_key(evaluation: Record, name: str) -> str:
@@ -174,9 +173,7 @@ def score_key(evaluation: Record, name: str) -> str:
         >>> [score_key(on_the_way, name) == score_key(at_the_end, name) for name in ("FID", "IS")]
         [True, False]
     """
-    protocol = evaluation.get("protocol")
-    if not isinstance(protocol, dict):
-        return json.dumps(protocol)
+    protocol = evaluation.get("protocol", {})
     network = "classifier" if "(classifier)" in name else "inception"
     own = ("splits", "scored_by_IS") if name.startswith("IS") else ("reference", "generated", "kid_subset_size")
     return json.dumps({key: protocol.get(key) for key in (network, "labels", *UNUSUAL, *own)}, sort_keys=True)
@@ -235,9 +232,13 @@ def _read_config(file: Path) -> tuple[str, Record]:
 
 
 def _by_iteration(records: list[Record], kind: str) -> tuple[Record, ...]:
-    """The last record of each iteration and protocol, in order: a resumed run writes some of them twice."""
-    chosen = {(record["iteration"], protocol_key(record)): record for record in records if record["kind"] == kind}
-    return tuple(sorted(chosen.values(), key=lambda record: record["iteration"]))
+    """The last record of each iteration and protocol: a resumed run writes some of them twice.
+
+    They are in the order of the iterations; those of one iteration are in the order in which they were written.
+    """
+    own = [record for record in records if record["kind"] == kind]
+    last = {(record["iteration"], protocol_key(record)): place for place, record in enumerate(own)}
+    return tuple(own[place] for place in sorted(last.values(), key=lambda place: (own[place]["iteration"], place)))
 
 
 def _last_picture(folder: Path) -> Picture | None:
@@ -266,13 +267,10 @@ def read_picture(file: Path) -> Picture | None:
     try:
         with open_inside(file.parent, file.name, most=_MOST_PICTURE) as opened:  # the picture becomes part of the page
             png = opened.read()
+        size = png_size(png)
     except (OSError, ValueError):
         return None
-    # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
-    if png[:8] != b"\x89PNG\r\n\x1a\n" or png[12:16] != b"IHDR" or b"IEND" not in png[-12:]:
-        return None
-    width, height = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))
-    return Picture(int(file.stem), png, width, height)
+    return Picture(int(file.stem), png, *size) if b"IEND" in png[-12:] else None
 
 
 def _names(folders: list[Path]) -> list[str]:

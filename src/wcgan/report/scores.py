@@ -70,8 +70,7 @@ def evaluation_to_text(evaluation: Record, name: str) -> str:
 
 def deviation_of(evaluation: Record, name: str) -> float | None:
     """Standard deviation of a score over the sets of images that it averages."""
-    protocol = evaluation.get("protocol")
-    deviations = protocol.get("std") if isinstance(protocol, dict) else None
+    deviations = evaluation.get("protocol", {}).get("std")
     deviation = deviations.get(name) if isinstance(deviations, dict) else None
     return deviation if is_number(deviation) else None
 
@@ -102,10 +101,8 @@ def _scores(evaluation: Record) -> list[Score]:
 
 
 def _protocol_name(evaluation: Record, score: str) -> str | None:
-    protocol = evaluation.get("protocol")
-    if not isinstance(protocol, dict) or protocol.get("name") is None:
-        return None
-    return facts_to_name(score, protocol)
+    protocol = evaluation.get("protocol", {})
+    return None if protocol.get("name") is None else facts_to_name(score, protocol)
 
 
 @dataclass(frozen=True)
@@ -122,8 +119,8 @@ def evaluations_to_protocols(evaluations: Iterable[Record]) -> dict[str, Protoco
     seeds: dict[str, list[Any]] = {}
     neighbours: dict[str, dict[str, Any]] = {}
     for evaluation in evaluations:
-        key, protocol = protocol_key(evaluation), evaluation.get("protocol")
-        own, seen = protocol if isinstance(protocol, dict) else {}, seeds.setdefault(key, [])
+        key, own = protocol_key(evaluation), evaluation.get("protocol", {})
+        seen = seeds.setdefault(key, [])
         if (seed := own.get("seed")) is not None and seed not in seen:
             seen.append(seed)
         if "neighbours" in own:

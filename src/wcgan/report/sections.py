@@ -11,7 +11,7 @@ from wcgan.core.config import flattened
 from wcgan.report.charts import swatch
 from wcgan.report.formats import Part, results_to_parts
 from wcgan.report.html import cell, empty, folded, head, join, table, tag
-from wcgan.report.numbers import DASH, counted, duration, number, score_to_text
+from wcgan.report.numbers import DASH, counted, duration, number, p_to_text, score_to_text
 from wcgan.report.order import EXPLAINED, HEADS, pairs_to_rows, pairs_to_sentence, results_to_pairs
 from wcgan.report.paper_comparison import Results
 from wcgan.report.read import Record, RunRecord, protocol_key
@@ -287,12 +287,8 @@ def _test(pair: str, score: Score, label: str, comparison: PairTest, seeds: str)
     texts = ["no variance", DASH, DASH, DASH]
     if test is not None and corrected is not None:
         difference, low, high = (score_to_text(score.name, value) for value in (test.difference, test.low, test.high))
-        texts = [difference, f"{low} to {high}", _p(corrected), _p(test.p)]
+        texts = [difference, f"{low} to {high}", p_to_text(corrected), p_to_text(test.p)]
     marked = "best" if corrected is not None and corrected < LEVEL else None
     kinds = [None, None, marked, None, None]
     cells = map(cell, _TEST_HEADS[2:], [*texts, seeds], kinds)
     return tag("tr", tag("th", pair, scope="row"), cell("Score", label), *cells)
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "< 0.001"

@@ -189,7 +189,8 @@ def rebuild(folder: Path, name: str | None = None, rows: Sequence[str] = ()) -> 
 def _write(key: str, table: Table, out: Path, notes: Sequence[str] = ()) -> dict[str, Path]:
     folder, presets = out / key, {row.preset for row in table.rows}
     runs = {preset: folders for preset, folders in folders_of(key, out).items() if preset in presets}
-    scale, settings = read_options(folder)
+    shared = dict.fromkeys(run.parents[1] for own in runs.values() for run in own)  # rows may be another table's too
+    scale, settings = read_options(folder, *shared)
     changed = [f"Set in every run: {', '.join(settings)}."] if settings else []
     return write_table(table, runs, folder, scale, [*changed, *notes])
 

@@ -78,11 +78,10 @@ class RunSummary:
 def run_to_summary(planned: PlannedRun, scorer: Scorer) -> RunSummary:
     """The status of a run, from the files in its folder alone."""
     lines = Run(planned.folder).lines()
-    iteration, last = lines_to_iteration(lines), planned.config.train.iterations
-    status = metrics_to_status(lines, last)
+    iteration, status = lines_to_iteration(lines), metrics_to_status(lines, planned.config.train.iterations)
     if status in (RunStatus.NOT_STARTED, RunStatus.DIVERGED):
         return RunSummary(status, iteration)
-    done = iteration >= last and not missing_figures(planned, scorer, lines)
+    done = status is RunStatus.FINISHED and not missing_figures(planned, scorer, lines)
     return RunSummary(RunStatus.DONE if done else status, iteration, _figures_to_words(lines))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,14 @@ from pathlib import Path
 
 from wcgan.core.device import find_hardware
 from wcgan.core.files import write_atomically
+from wcgan.core.reading import parse_json, read_bytes
 from wcgan.core.terminal import rows_to_markdown
 from wcgan.paper.listing import architectures_to_lines
 from wcgan.paper.tables import USER_STUDY, Judgement, canonical_name
 from wcgan.reproduce.experiments import EXPERIMENTS
 from wcgan.reproduce.overhead import ITERATIONS, SECONDS, WHITENINGS, measure_and_write, overhead_configs
 from wcgan.reproduce.plan import folders_of
+from wcgan.runs.checkpoint import MOST_FACTS
 from wcgan.runs.grids import PLAIN, write_grids, write_picture
 from wcgan.runs.sampler import load_generator
 
@@ -115,19 +116,20 @@ def make_user_study(out: Path, settings: Sequence[str], dry_run: bool, say: Say)
     """Put a study's preference and agreement beside the paper's: `OUT/user-study/report.json` -> `table.md`.
 
     Raises:
-        ValueError: if that file is missing, or for settings.
+        ValueError: if that file is missing or another, or for settings.
     """
     _refuse(settings, "a study is")
     folder = out / "user-study"
-    if not (folder / "report.json").is_file():
+    try:
+        found = parse_json(read_bytes(folder / "report.json", MOST_FACTS))
+        alpha = float("nan") if found["alpha"] is None else float(found["alpha"])
+        counts = (len(found["people"]), len(found["classes"]), found["images"])
+        ours = Judgement(found["a"], found["b"], 100 * float(found["preference"]), alpha, *counts)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         raise ValueError(
             f"{folder} has no report of a study: make one with `wcgan study create` and `serve`, then "
             f"`wcgan study report STUDY --out {folder}`"
-        )
-    found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    alpha = float("nan") if found["alpha"] is None else found["alpha"]
-    counts = (len(found["people"]), len(found["classes"]), found["images"])
-    ours = Judgement(found["a"], found["b"], 100 * found["preference"], alpha, *counts)
+        ) from None
     lines = ["# Table 11: User study", "", *judgements_to_lines({"paper": USER_STUDY, "ours": ours})]
     for line in lines:
         say(line)

@@ -73,26 +73,23 @@ class Cost:
     paper_ratio: str = ""
 
 
-def measure_and_write(
-    folder: Path, settings: Sequence[str], say: Callable[[str], None], seconds: float = SECONDS, rounds: int = ROUNDS
-) -> Path:
+def measure_and_write(folder: Path, settings: Sequence[str], say: Callable[[str], None], rounds: int = ROUNDS) -> Path:
     """Measure, and write `table.md`, `table.csv` and `table.json` into a folder -> `table.md`.
 
     Args:
         folder: where to write; created if needed.
         settings: `section.field=value`, for everything measured; on a CPU, widths are 32 unless they are set here.
         say: called with progress messages.
-        seconds: approximate time limit.
         rounds: maximum number of rounds.
     """
     configs = overhead_configs(settings)
     hardware = find_hardware(configs["BN"].train)
     folder.mkdir(parents=True, exist_ok=True)
-    costs = times_to_costs(measure(configs, seconds, say, rounds))
+    costs = times_to_costs(measure(configs, SECONDS, say, rounds))
     facts = describe(configs["BN"], hardware, settings)
     texts = {
         "json": json.dumps({**facts, "notes": NOTES, "costs": [asdict(cost) for cost in costs]}, indent=1) + "\n",
-        "csv": costs_to_csv(costs),
+        "csv": rows_to_csv([field.name for field in fields(Cost)], map(asdict, costs)),
         "md": costs_to_markdown(costs, facts),
     }
     for suffix, text in texts.items():
@@ -234,10 +231,6 @@ def describe(config: Config, hardware: Hardware, settings: Sequence[str]) -> dic
 def _widths(config: Config) -> str:
     networks = {"generator": config.generator.widths, "discriminator": config.discriminator.widths}
     return "; ".join(f"{name} {', '.join(map(str, widths))}" for name, widths in networks.items())
-
-
-def costs_to_csv(costs: Sequence[Cost]) -> str:
-    return rows_to_csv([field.name for field in fields(Cost)], map(asdict, costs))
 
 
 def costs_to_markdown(costs: Sequence[Cost], facts: Mapping[str, str]) -> str:

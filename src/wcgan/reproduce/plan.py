@@ -128,15 +128,16 @@ def write_options(plan: Reproduction) -> None:
     write_atomically(_options(plan.folder), json.dumps({"scale": plan.scale, "set": plan.settings}).encode() + b"\n")
 
 
-def read_options(folder: Path) -> tuple[float, tuple[str, ...]]:
-    """The scale and the settings in a table's folder; the paper's if it has no `options.json`."""
-    if not _options(folder).is_file():
+def read_options(*folders: Path) -> tuple[float, tuple[str, ...]]:
+    """The scale and the settings in the first table's folder with an `options.json`; the paper's if none has one."""
+    file = next(filter(Path.is_file, map(_options, folders)), None)
+    if file is None:
         return 1.0, ()
     try:
-        options = parse_json(read_bytes(_options(folder)))
+        options = parse_json(read_bytes(file))
         return float(options["scale"]), tuple(map(str, options["set"]))
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{_options(folder)} is damaged: delete it, and give --scale and --set again") from None
+        raise ValueError(f"{file} is damaged: delete it, and give --scale and --set again") from None
 
 
 def _options(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wcgan.core.terminal import first_line
 from wcgan.reproduce.complete_run import RunResult, Scorer, complete_run, run_to_summary
 from wcgan.reproduce.plan import PlannedRun
 from wcgan.runs.folder import Run
@@ -59,7 +60,7 @@ def connected(ray: Any, address: str) -> Iterator[None]:
         _check_listening(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except OSError as error:
-        why = _first_line(error)
+        why = first_line(error)
         raise ValueError(f"no Ray cluster answers at {address} ({why}): --ray local starts one here") from None
     finally:
         if before is not None and threading.current_thread() is threading.main_thread():
@@ -132,7 +133,7 @@ def run_on_cluster(
 def _complete_on_worker(planned: PlannedRun, environment: dict[str, str], mark: Path, token: str) -> RunResult:
     os.environ.update(environment)
     if not mark.is_file() or mark.read_text(encoding="utf-8") != token:
-        where = os.uname().nodename
+        where = socket.gethostname()
         return RunResult(
             RunStatus.FAILED, sentence=f"{mark.parent} is another folder on {where}: name one that all machines share"
         )
@@ -170,9 +171,5 @@ def _result(ray: Any, reference: Any, run: PlannedRun) -> RunResult:
         sentence = f"stopped at iteration {iteration}" if iteration else str(RunStatus.NOT_STARTED)
         return RunResult(RunStatus.STOPPED, iteration, sentence)
     except ray.exceptions.RayError as error:
-        return RunResult(RunStatus.FAILED, sentence=f"its worker died {RETRIES + 1} times: {_first_line(error)}")
+        return RunResult(RunStatus.FAILED, sentence=f"its worker died {RETRIES + 1} times: {first_line(error)}")
     return result
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

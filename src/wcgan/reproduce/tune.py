@@ -13,15 +13,18 @@ from typing import Any
 
 import yaml
 
+from wcgan.core.config import config_to_dict
 from wcgan.core.files import owned, require_new
 from wcgan.core.reading import parse_yaml
 from wcgan.core.terminal import shown
-from wcgan.runs.config import Config
-from wcgan.runs.folder import Run
+from wcgan.runs.config import CHANGEABLE, Config
+from wcgan.runs.folder import LOCK, Run, config_differences, differences_to_text, is_begun
 from wcgan.train.loop import DivergedError
 from wcgan.train.start import start
 
 STUDY = "study.db"
+_SCORED = ("iterations", "schedule_end", "evaluate_images", "evaluate_with")  # trials must agree in them
+_CHANGEABLE = CHANGEABLE - {"data.name", "data.reference"} - {f"train.{name}" for name in _SCORED}
 UNPRUNED = 3  # trials that run to their end before any is stopped early
 Configure = Callable[[Sequence[str]], Config]
 """Settings `section.field=value` -> the config of a run."""
@@ -138,11 +141,12 @@ def tune(
     for search in searches:
         for end in search.ends:
             configure([end])
-    if not (resume and (folder / STUDY).exists()):
+    if not (resume and (folder / STUDY).exists()) and (is_begun(folder) or not folder.is_dir()):
         require_new(folder, "name another folder (--out), or resume the search (--resume)")
     folder.mkdir(parents=True, exist_ok=True)
-    with owned(folder / "tune.lock", str(folder)):
-        study = open_study(optuna, folder, {"search": [repr(search) for search in searches], "preset": first.preset})
+    with owned(folder / LOCK, str(folder)):
+        facts = {"search": [repr(search) for search in searches], "preset": first.preset}
+        study = open_study(optuna, folder, facts, config_to_dict(configure(())))
         stopped_by = None
         while stopped_by is None and len(ended(study)) < trials:
             stopped_by = run_trial(optuna, study, configure, searches, folder, rungs)
@@ -160,8 +164,12 @@ def import_optuna() -> Any:
     return optuna
 
 
-def open_study(optuna: Any, folder: Path, facts: dict[str, Any]) -> Any:
-    """The study in a folder. A trial that was interrupted is put back at the head of the queue, with its folder."""
+def open_study(optuna: Any, folder: Path, facts: dict[str, Any], config: dict[str, Any]) -> Any:
+    """The study in a folder. A trial that was interrupted is put back at the head of the queue, with its folder.
+
+    Raises:
+        ValueError: for a study with other facts, or with a config whose scores are not comparable.
+    """
     study = optuna.create_study(
         study_name="tune",
         storage=f"sqlite:///{(folder / STUDY).absolute()}",
@@ -174,6 +182,10 @@ def open_study(optuna: Any, folder: Path, facts: dict[str, Any]) -> Any:
         if study.user_attrs.setdefault(name, value) != value:
             raise ValueError(f"{folder} is a search with another {name}: {study.user_attrs[name]}; name another --out")
         study.set_user_attr(name, value)
+    changed = config_differences(study.user_attrs.get("config", config), config)
+    if fixed := {name: values for name, values in changed.items() if name not in _CHANGEABLE}:
+        raise ValueError(f"{folder} is a search with other settings ({differences_to_text(fixed)}); name another --out")
+    study.set_user_attr("config", config)
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
         if "diverged" not in trial.user_attrs:

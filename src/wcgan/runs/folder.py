@@ -9,8 +9,8 @@ import os
 import re
 import subprocess
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, overload
@@ -65,15 +65,13 @@ class Run:
             raise ValueError(f"{self.folder} is not the folder of a run: it has no config.yaml")
         return read_config(self.folder / "config.yaml", kind)
 
-    @contextmanager
-    def owned(self) -> Iterator[None]:
+    def owned(self) -> AbstractContextManager[None]:
         """Keeps other processes from training in this folder.
 
         Raises:
             ValueError: that names the process which has it.
         """
-        with owned(self.folder / LOCK, str(self.folder)):
-            yield
+        return owned(self.folder / LOCK, str(self.folder))
 
     def record(self, kind: str, iteration: int, **values: Any) -> None:
         """Appends a line to `metrics.jsonl`."""
@@ -156,7 +154,7 @@ def _bytes_to_line(text: bytes) -> Line | None:
     if type(iteration) is not int or not 0 <= iteration < MOST_ITERATIONS or not isinstance(kind, str):
         return None
     wrong = kind == "event" and not isinstance(line.get("what"), str)
-    return None if wrong or (kind == "evaluation" and not isinstance(protocol, dict)) else line
+    return None if wrong or not isinstance(protocol, dict) else line
 
 
 # Beginning and resuming
@@ -269,7 +267,7 @@ VARIABLE = "WCGAN_COMMIT"
 
 
 def find_commit() -> str | None:
-    """The commit of the working tree, with a plus sign if its files differ from it; None for an installed package.
+    """The commit of the working tree, with a plus sign unless its files are those of it; None for an installed package.
 
     For a copy of the files without git, the environment variable `WCGAN_COMMIT` names the commit.
     """
@@ -280,7 +278,7 @@ def find_commit() -> str | None:
     if _git(source, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     commit = _git(source, "rev-parse", "--short=10", "HEAD")
-    return commit and commit + ("+" if _git(source, "status", "--porcelain", "--untracked-files=no", ".") else "")
+    return commit and commit + ("" if _git(source, "status", "--porcelain", "--untracked-files=no", ".") == "" else "+")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -12,6 +12,7 @@ import wcgan
 from wcgan.core.config import config_from_dict
 from wcgan.core.reading import open_file, parse_json, read_bytes, read_text
 from wcgan.core.tensor_files import bytes_to_tensors
+from wcgan.core.terminal import first_line
 from wcgan.nets import Generator, GeneratorConfig, build_generator
 from wcgan.runs.checkpoint import MOST_FACTS, fill_network
 from wcgan.runs.folder import Run
@@ -65,16 +66,12 @@ def download(name: str) -> Path:
         HfApi().model_info(name, timeout=_HUB_SECONDS)  # fails at once where a download would try again and again
         reason = None
     except Exception as error:  # whatever the hub's HTTP client raises
-        reason = _first_sentence(error)
+        reason = first_line(error)
     try:
         files = [hf_hub_download(name, file, local_files_only=reason is not None) for file in (CONFIG, WEIGHTS)]
     except (HfHubHTTPError, OSError, ValueError) as error:
-        raise ValueError(f"it cannot be downloaded ({reason or _first_sentence(error)})") from None
+        raise ValueError(f"it cannot be downloaded ({reason or first_line(error)})") from None
     return Path(files[0]).parent
-
-
-def _first_sentence(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 # Shipped with the package

@@ -10,8 +10,8 @@ from torch import Tensor
 from wcgan.core.device import find_device, random_generator
 from wcgan.core.images import to_uint8
 from wcgan.core.terminal import shown
-from wcgan.nets import Generator, build_generator
-from wcgan.runs.checkpoint import check_config, find_checkpoint, section, tensors_to_network
+from wcgan.nets import Generator, GeneratorConfig, build_generator
+from wcgan.runs.checkpoint import Checkpoint, check_config, find_checkpoint, section, tensors_to_network
 from wcgan.runs.folder import Run
 from wcgan.runs.pretrained import find_source, is_exported, read_exported
 
@@ -267,7 +267,12 @@ def load_generator(source: str | Path, checkpoint: str = "last", device: str = "
     run = Run(path)
     config, found = run.config(), find_checkpoint(run, checkpoint)
     check_config(found, config, "generator")
-    network = build_generator(config.generator)
+    return checkpoint_to_sampler(found, config.generator, device, average)
+
+
+def checkpoint_to_sampler(found: Checkpoint, config: GeneratorConfig, device: str, average: bool) -> Sampler:
+    """The generator in a run's checkpoint; see `load_generator`."""
+    network = build_generator(config)
     averaged = average and bool(section(found.tensors, "average"))
     tensors_to_network(found, "average" if averaged else "generator", network)
     network.requires_grad_(False).eval().to(find_device(device))

@@ -12,7 +12,7 @@ class RunStatus(str, Enum):
     RUNNING = "running"
     """A process of this command is at work on it."""
     UNFINISHED = "unfinished"
-    """Begun, and killed or still training."""
+    """Begun, and killed or still training: its last evaluation or checkpoint may be missing."""
     STOPPED = "stopped"
     """By a signal or `--stop-at`: it can be resumed."""
     FAILED = "failed"
@@ -39,16 +39,21 @@ def metrics_to_status(lines: Sequence[dict[str, Any]], planned: int | None) -> R
         >>> metrics_to_status([{"kind": "event", "iteration": 5, "what": "stopped"}], planned=10)
         <RunStatus.STOPPED: 'stopped'>
     """
-    events = (line["what"] for line in reversed(lines) if line["kind"] == "event")
-    last = next((what for what in events if what != "changed"), None)  # another config alone trains nothing
+    last = _last_event(lines).get("what")
     if last in ("diverged", "stopped"):
         return RunStatus(last)
-    finished = last == "finished" if planned is None else lines_to_iteration(lines) >= planned
-    if finished:
+    if last == "finished" and lines_to_iteration(lines) >= (planned or 0):
         return RunStatus.FINISHED
     return RunStatus.UNFINISHED if lines else RunStatus.NOT_STARTED
 
 
 def lines_to_iteration(lines: Sequence[dict[str, Any]]) -> int:
-    """How many iterations the lines of `metrics.jsonl` tell of."""
-    return max((line["iteration"] for line in lines), default=0)
+    """How many iterations the lines of `metrics.jsonl` tell of; a run that was resumed may have gone back."""
+    last = _last_event(lines)
+    return max((line["iteration"] for line in lines if line["kind"] != "event" or line is last), default=0)
+
+
+def _last_event(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The last event but for another config, which alone trains nothing; empty if there is none."""
+    events = (line for line in reversed(lines) if line["kind"] == "event")
+    return next((line for line in events if line["what"] != "changed"), {})

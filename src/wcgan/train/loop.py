@@ -17,7 +17,7 @@ from wcgan.core.config import config_to_dict
 from wcgan.core.device import Hardware, deterministic_algorithms, find_hardware
 from wcgan.core.files import NO_SPACE
 from wcgan.core.processes import Rank, StopRequest, join_processes, stop_requests
-from wcgan.core.terminal import TrainingProgress, progress_for
+from wcgan.core.terminal import TrainingProgress, first_line, progress_for
 from wcgan.data import Dataset
 from wcgan.runs.checkpoint import (
     Checkpoint,
@@ -31,6 +31,7 @@ from wcgan.runs.checkpoint import (
 from wcgan.runs.config import LoopConfig
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
+from wcgan.runs.status import RunStatus, metrics_to_status
 from wcgan.train.custom import Callback, Training
 from wcgan.train.graph import hardware_for
 from wcgan.train.journal import Best, Journal
@@ -149,7 +150,7 @@ def loop_on(settings: LoopConfig, runs: Sequence[Run], sizes: str) -> Iterator[E
             what = str(error).partition(" does not")[0]
             raise ValueError(f"train.deterministic is not possible: {what} has no deterministic variant") from error
         if type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
-            why = str(error).strip().partition("\n")[0]
+            why = first_line(error)
             raise ValueError(f"torch.compile failed ({why}): train without it by --set train.compile=no") from error
         raise
     except OSError as error:
@@ -176,6 +177,9 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
     iteration, seconds_before = restore(tasks, rank, progress)
     goal = min(settings.iterations, stop_at or settings.iterations)
     if iteration >= goal:
+        for task in tasks if rank.first and iteration >= settings.iterations else ():
+            if metrics_to_status(task.run.lines(), settings.iterations) is not RunStatus.FINISHED:
+                task.run.event(iteration, "finished")  # killed right after its last checkpoint
         return Outcome(iteration, first_process=rank.first, trained=False)
     progress.say(first_words(hardware))
     with ExitStack() as ending:

@@ -259,7 +259,7 @@ def announce_scores(config: Config, dataset: Dataset, scored: bool, new: bool) -
     """Says which images a run on a folder without a test split is scored against, if that is not plain."""
     every, held_out = config.train.evaluate_every, config.data.held_out
     if every and not scored and config.data.name not in data.names():
-        why = f"{dataset.name} has no classes, so scores need the weights of Inception: --inception-weights FILE"
+        why = f"{dataset.name} has fewer than two classes, so scores need Inception's weights: --inception-weights FILE"
         kept = "; every tenth image is kept out of training, for a later `wcgan evaluate`" if held_out and new else ""
         announce(f"training without scores: {why}{kept}")
     elif held_out and new:

@@ -186,7 +186,7 @@ def load_splits(config: ClassifyConfig) -> tuple[Dataset, Dataset]:
     load = partial(data.load, chosen.name, folder=chosen.folder, resolution=chosen.resolution, strict=chosen.strict)
     training = load("train")
     if "test" not in data.splits(chosen.name):
-        return hold_out(training)
+        return hold_out(training, test=False), hold_out(training, test=True)
     test = load("test", channels=training.images.shape[1])
     if test.classes != training.classes:
         raise ValueError(

@@ -15,7 +15,7 @@ from wcgan.core.images import grid
 from wcgan.export import export_run
 from wcgan.runs.pretrained import DEFAULT, shipped, shipped_generators
 from wcgan.runs.sampler import load_generator
-from wcgan.web.demo import load_runs
+from wcgan.web.demo import export_app, load_runs
 from wcgan.web.demo.app import requirements
 
 DIGITS = "digits-cWC_sa"
@@ -145,8 +145,16 @@ def test_an_export_writes_over_nothing(command, tmp_path):
     assert [path.name for path in (tmp_path / "hub").iterdir()] == ["mine"]
 
 
+def test_an_export_that_fails_leaves_no_folder(tmp_path):
+    whole, spoilt = write_run(tmp_path / "whole"), write_run(tmp_path / "spoilt")
+    config = spoilt / "config.yaml"
+    config.write_text(config.read_text().replace("cWC", "cBN"))  # another than the checkpoint's
+    with pytest.raises(ValueError, match="put back the settings"):
+        export_app([whole, spoilt], tmp_path / "hub")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["spoilt", "whole"]
+
+
 def test_the_exported_folder_asks_for_what_it_imports():
     names = {line.partition("=")[0].partition(">")[0] for line in requirements()}
     assert {"torch", "safetensors", "pillow", "pyyaml", "gradio"} <= names
     assert not names & {"pytest", "ray", "mkdocs"}
-    assert torch.__version__.startswith("2.")

@@ -79,6 +79,7 @@ def test_a_mix_weighs_the_classes():
         ({"classes": [0, 1], "way": MIXED, "weights": "1 -1"}, "got '1 -1'"),
         ({"classes": [0, 1], "way": MIXED, "weights": "0 0"}, "not all 0"),
         ({"classes": [0, 1], "way": MIXED, "weights": "1 nan"}, "got '1 nan'"),
+        ({"classes": [0, 1], "way": MIXED, "weights": "1e308 1e308"}, "got '1e308 1e308'"),
         ({"classes": [0, 1], "way": MIXED, "weights": "much"}, "weights are numbers such as 3, 1; got 'much'"),
     ],
 )

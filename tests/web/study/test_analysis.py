@@ -206,6 +206,15 @@ def test_the_same_seed_gives_the_same_interval():
     assert bootstrap(choices, 1, True) == bootstrap(choices, 1, True) != bootstrap(choices, 2, True)
 
 
+@pytest.mark.parametrize("classes", [False, True])
+def test_resamples_of_many_participants_are_drawn_in_parts_and_give_the_same_interval(classes, monkeypatch):
+    choices = random_choices(12, 15, 3)
+    whole = bootstrap(choices, 1, classes)
+    monkeypatch.setattr("wcgan.web.study.analysis._MOST_AT_ONCE", 12 * 7)
+    parts = bootstrap(choices, 1, classes)
+    assert (parts.low, parts.high) == pytest.approx((whole.low, whole.high), rel=1e-12)
+
+
 def test_the_interval_covers_the_truth_as_often_as_it_says():
     chance, covered = np.random.default_rng(0), 0
     for _ in range(200):

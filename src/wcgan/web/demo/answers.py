@@ -14,9 +14,9 @@ from gradio.events import Dependency
 from PIL import Image
 
 from wcgan.core.files import NO_SPACE, write_atomically
+from wcgan.core.images import image_to_png
 from wcgan.core.terminal import shown
 from wcgan.runs.sampler import Sampler
-from wcgan.web.demo.pictures import image_to_png
 
 Samplers = Mapping[str, Sampler]
 Arguments = ParamSpec("Arguments")

@@ -17,7 +17,7 @@ from fastapi.responses import PlainTextResponse
 from starlette.datastructures import Headers
 
 import wcgan
-from wcgan.core.files import require_new
+from wcgan.core.files import require_new, written_whole
 from wcgan.export.export import run_to_shipped
 from wcgan.report.html import Markup, join, tag
 from wcgan.runs.pretrained import find_source, shipped, shipped_generators
@@ -280,15 +280,19 @@ def export_app(runs: Sequence[Path], folder: Path, checkpoint: str = "last") -> 
     if len(set(names)) < len(names):
         raise ValueError(f"two of these runs have the same name: {', '.join(names)}")
     require_new(folder, "name another with --export")
-    for run, name in zip(sources, names, strict=True):
-        run_to_shipped(run, folder / "generators" / name, checkpoint=checkpoint)
+    texts = {
+        "app.py": _PROGRAM,
+        "requirements.txt": "".join(f"{line}\n" for line in requirements()),
+        "README.md": _CARD.format(gradio=version("gradio"), names=", ".join(names)),
+    }
     package = Path(wcgan.__file__).parent
     kept_out = shutil.ignore_patterns("__pycache__", *shipped_generators())
-    shutil.copytree(package, folder / package.name, ignore=kept_out)
-    (folder / "app.py").write_text(_PROGRAM, encoding="utf-8")
-    (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")
-    card = _CARD.format(gradio=version("gradio"), names=", ".join(names))
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    with written_whole(folder) as temporary:
+        for run, name in zip(sources, names, strict=True):
+            run_to_shipped(run, temporary / "generators" / name, checkpoint=checkpoint)
+        shutil.copytree(package, temporary / package.name, ignore=kept_out)
+        for name, text in texts.items():
+            (temporary / name).write_text(text, encoding="utf-8")
     return folder
 
 

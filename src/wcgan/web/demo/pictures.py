@@ -14,6 +14,7 @@ from torch import Tensor
 from wcgan.core.images import (
     FRAME_COLUMNS,
     grid,
+    image_to_png,
     pictures_to_animation,
     pixels_to_image,
     scale_to_fill,
@@ -110,7 +111,7 @@ def weights_to_label(sampler: Sampler, classes: Sequence[int], weights: object =
     except ValueError:
         raise ValueError(f"weights are numbers such as 3, 1; got {shown(weights)}") from None
     given = torch.tensor(values, dtype=torch.float64)
-    if len(values) != len(classes) or not bool(given.isfinite().all()) or given.min() < 0 or given.sum() == 0:
+    if len(values) != len(classes) or not bool(given.sum().isfinite()) or given.min() < 0 or given.sum() == 0:
         raise ValueError(
             f"give one weight of 0 or more for each of the {len(classes)} classes, not all 0; got {shown(weights)}"
         )
@@ -227,12 +228,6 @@ def animation(sampler: Sampler, frames: object = 24, *options: Any) -> bytes:
     steps = whole("frames", frames, 2, MOST_FRAMES)
     there = [path_picture(path_images(sampler, k / (steps - 1), *options)) for k in range(steps)]
     return pictures_to_animation(there, "webp")
-
-
-def image_to_png(image: Image.Image) -> bytes:
-    content = io.BytesIO()
-    image.save(content, "PNG")
-    return content.getvalue()
 
 
 def fixed_z_picture(

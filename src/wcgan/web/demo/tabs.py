@@ -45,15 +45,12 @@ def _run_box(samplers: Samplers, tab: str) -> gr.Dropdown:
     return gr.Dropdown(names, value=names[0], label="Generator", visible=len(names) > 1, elem_id=f"run-{tab}")
 
 
-def _choices(sampler: Sampler) -> list[tuple[str, int]]:
-    return [(class_to_text(sampler, label), label) for label in range(sampler.config.classes or 0)]
-
-
 def _class_box(
     sampler: Sampler, label: str, info: str | None = None, several: bool = False, value: int | None = None
 ) -> gr.Dropdown:
     """A choice of classes; hidden for a generator without classes."""
-    choices = _choices(sampler) if sampler.conditional else []
+    labels = range((sampler.config.classes or 0) if sampler.conditional else 0)
+    choices = [(class_to_text(sampler, label), label) for label in labels]
     chosen: Any = [] if several else min(value or 0, len(choices) - 1) if choices else None
     return gr.Dropdown(
         choices,

@@ -14,6 +14,7 @@ from wcgan.web.study.store import Vote
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
+_MOST_AT_ONCE = 1 << 24  # participants in the resamples that are drawn at once, which bounds memory
 # The lowest alpha of each grade, best grade first.
 GRADES = ((0.9, "excellent"), (0.8, "good"), (0.7, "acceptable"), (0.6, "questionable"), (0.5, "poor"))
 WORST_GRADE = "unacceptable"
@@ -181,13 +182,16 @@ def bootstrap(choices: Choices, seed: int, classes: bool, resamples: int = RESAM
     """The percentile interval of the preference; resamples participants and, if `classes`, classes too."""
     chance = np.random.default_rng(seed)
     people, columns = choices.shape
-    by_people = chance.multinomial(people, np.full(people, 1 / people), resamples) / people  # (R, participants)
-    by_class = (
-        chance.multinomial(columns, np.full(columns, 1 / columns), resamples) / columns
-        if classes
-        else np.full((resamples, columns), 1 / columns)
+    step = max(1, _MOST_AT_ONCE // people)
+    shares = np.concatenate(
+        [
+            chance.multinomial(people, np.full(people, 1 / people), min(step, resamples - done)) / people @ choices
+            for done in range(0, resamples, step)
+        ]
     )  # (R, classes)
-    means = ((by_people @ choices) * by_class).sum(1)
+    if classes:
+        shares *= chance.multinomial(columns, np.full(columns, 1 / columns), resamples)
+    means = shares.mean(1)
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
     return Interval(low, high)
 

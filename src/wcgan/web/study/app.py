@@ -21,13 +21,13 @@ try:
 except ImportError as error:
     raise ImportError(f"a study is served by FastAPI: pip install 'wcgan[web]' ({error})") from error
 
+from wcgan.core.images import PNG_HEADER, png_size
 from wcgan.web.study import pages
 from wcgan.web.study.config import (
     CHOICES,
     Study,
     Trial,
     new_token,
-    png_width,
     read_picture,
     study_to_trials,
     token_to_id,
@@ -94,7 +94,7 @@ def build_app(folder: Path, study: Study, store: Store, open_to_all: bool = True
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     pictures = {name for pair in study.pairs for name in (pair.a, pair.b)}
-    side = png_width(read_picture(folder, study.pairs[0].a))
+    side, _ = png_size(read_picture(folder, study.pairs[0].a, PNG_HEADER))
     joining = Rate(JOINS_AT_ONCE, JOINS_PER_MINUTE)
 
     def known(token: str) -> tuple[str, bool]:

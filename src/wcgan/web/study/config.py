@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from wcgan.core.config import config_from_dict
+from wcgan.core.images import PNG_HEADER, png_size
 from wcgan.core.reading import MOST_TEXT as MOST_TEXT_FILE
 from wcgan.core.reading import open_inside, parse_yaml
 from wcgan.core.terminal import shown
@@ -37,7 +38,6 @@ You may stop at any time by closing the page, and come back to your own link to 
 MOST_PICTURE = 32 << 20  # bytes
 _NAME = re.compile(r"[0-9a-f]{32}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,64}")
-_HEADER = 24  # bytes of a PNG up to and including its size
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def read_study(folder: Path) -> Study:
     for pair in study.pairs:
         for name in (pair.a, pair.b):
             try:
-                png_width(read_picture(folder, name, _HEADER))
+                png_size(read_picture(folder, name, PNG_HEADER))
             except FileNotFoundError:
                 raise ValueError(f"{folder} lacks the picture {picture_file(folder, name).name}") from None
             except (OSError, ValueError) as error:
@@ -169,18 +169,6 @@ def read_picture(folder: Path, name: str, most: int = MOST_PICTURE) -> bytes:
     inside = picture_file(Path(), name).parts
     with open_inside(folder, *inside, most=MOST_PICTURE) as file:
         return file.read(most)
-
-
-def png_width(content: bytes) -> int:
-    """The width of a PNG, from its header.
-
-    Raises:
-        ValueError: if the header is not that of a PNG.
-    """
-    # A PNG opens with 8 fixed bytes, then the header chunk: length, "IHDR", width, height.
-    if len(content) < _HEADER or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
-        raise ValueError("it is not a PNG")
-    return int.from_bytes(content[16:20], "big")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wcgan import __version__
 from wcgan.report.html import SHEET, Markup, cell, document, folded, head, join, table, tag
-from wcgan.report.numbers import counted
+from wcgan.report.numbers import counted, percent
 from wcgan.report.page import write_whole
 from wcgan.web.study.analysis import RESAMPLES, Analysis, Binomial, Interval, votes_to_analysis
 from wcgan.web.study.config import Study, check_count, read_study
@@ -138,7 +138,7 @@ Rows = list[tuple[str, str]]
 
 
 def write_study_report(
-    folder: Path, out: Path | None = None, database: str | None = None, most_failed: int = 0, seed: int = 0
+    folder: Path, out: Path | None = None, database: str | None = None, most_failed: int = 0
 ) -> tuple[Rows, Path, Path]:
     """Analyses the votes and writes `report.html`, a self-contained page, and `report.json`.
 
@@ -147,7 +147,6 @@ def write_study_report(
         out: the folder to write to; None for the folder of the study.
         database: the URL of a PostgreSQL database; None for `votes.sqlite` in the folder of the study.
         most_failed: attention checks that a participant may fail and still be counted.
-        seed: seed of the bootstrap.
 
     Returns:
         The rows for the terminal, and the two files.
@@ -161,7 +160,7 @@ def write_study_report(
         raise ValueError(f"{folder} has no votes yet: collect them with `wcgan study serve {folder}`")
     store = Store(Database(database or sqlite_file(folder)), study.key)
     try:
-        analysis = votes_to_analysis(study, store.participants(), store.votes(), most_failed, seed)
+        analysis = votes_to_analysis(study, store.participants(), store.votes(), most_failed)
     finally:
         store.database.close()
     target = out or folder
@@ -177,7 +176,7 @@ def write_study_report(
 def analysis_to_rows(study: Study, analysis: Analysis) -> Rows:
     """The results, one per row."""
     return [
-        (f"Preference for {study.b}, averaged over participants", _percent(analysis.preference)),
+        (f"Preference for {study.b}, averaged over participants", percent(analysis.preference, 2)),
         ("95% interval, if other people judged these classes", _interval(analysis.over_participants)),
         ("95% interval, if other people judged other classes", _interval(analysis.over_both)),
         ("Agreement between participants (Cronbach's alpha)", _agreement(analysis)),
@@ -220,7 +219,7 @@ def _classes(study: Study, analysis: Analysis) -> Markup:
             "tr",
             tag("th", label, scope="row"),
             tag("td", _bar(share), data_label=""),
-            cell(study.b, _percent(share, 0), "number"),
+            cell(study.b, percent(share, 0), "number"),
         )
         for share, label in order
     ]
@@ -231,7 +230,7 @@ def _classes(study: Study, analysis: Analysis) -> Markup:
 def _bar(share: float) -> Markup:
     return tag(
         "svg",
-        tag("title", _percent(share, 0)),
+        tag("title", percent(share, 0)),
         tag("rect", width=100, height=10, class_="all"),
         tag("rect", width=f"{100 * share:.1f}", height=10, class_="part"),
         tag("path", d="M50 0V10", class_="half", vector_effect="non-scaling-stroke"),
@@ -246,7 +245,7 @@ def _people(study: Study, analysis: Analysis) -> Markup:
     names = ("Participant", f"For {study.b}", "Checks failed", "Chose the first set", "Minutes")
     rows = []
     for number, person in enumerate(analysis.people, 1):
-        values = (_percent(person.preference, 0), str(person.checks_failed), _percent(person.first_chosen, 0))
+        values = (percent(person.preference, 0), str(person.checks_failed), percent(person.first_chosen, 0))
         cells = zip(names[1:], (*values, f"{person.minutes:.1f}"), strict=True)
         rows.append(tag("tr", tag("th", number, scope="row"), *(cell(name, value, "number") for name, value in cells)))
     heads = tag("tr", head(names[0]), *(head(name, "number") for name in names[1:]))
@@ -269,12 +268,8 @@ def _values(analysis: Analysis) -> dict[str, object]:
     return values | {"classes": dict(zip(values.pop("labels"), analysis.classes, strict=True))}
 
 
-def _percent(share: float, digits: int = 2) -> str:
-    return f"{100 * share:.{digits}f}%"
-
-
 def _interval(interval: Interval) -> str:
-    return f"{_percent(interval.low)} to {_percent(interval.high)}"
+    return f"{percent(interval.low, 2)} to {percent(interval.high, 2)}"
 
 
 def _agreement(analysis: Analysis) -> str:
