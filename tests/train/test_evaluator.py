@@ -103,6 +103,17 @@ def test_the_classifier_can_be_asked_for_where_there_are_weights(photos, monkeyp
         evaluator_for(fit_config(config, load_data(config)), load_data(config))
 
 
+def test_a_run_without_scores_can_be_scored_later(digits_at_hand, tmp_path, monkeypatch):
+    monkeypatch.setenv("WCGAN_INCEPTION_WEIGHTS", "nowhere.pth")
+    start(configured("digits", "train.evaluate_with=none"), tmp_path / "run")
+    assert evaluations(tmp_path / "run") == []
+    later = evaluate(str(tmp_path / "run"), EvaluationConfig(features=("classifier",), metrics=("fid",), images=20))
+    assert later.iteration == 3
+    assert later.scores[FID] > 0
+    with pytest.raises(ValueError, match=r"evaluate_every=2 asks for scores and train\.evaluate_with=none for none"):
+        configured("digits", "train.evaluate_with=none", "train.evaluate_every=2")
+
+
 def test_data_without_a_test_split_is_not_scored(photos, tmp_path):
     start(configured(photos / "train"), tmp_path / "run")
     assert evaluations(tmp_path / "run") == []

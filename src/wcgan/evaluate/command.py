@@ -307,8 +307,8 @@ def sampler_to_sample(sampler: Sampler, batch: int = CHUNK) -> Any:
 def evaluator_for(config: Config, training: data.Dataset, inception_weights: Path | None = None) -> Evaluator | None:
     """Scores against the test split, with Inception, and with a small classifier if the data has labels.
 
-    None where nothing can be scored: without a test split (unless `train.evaluate_every` asks for scores), or with
-    neither labels of several classes nor Inception's weights.
+    None if nothing is to be scored (`train.evaluate_with=none`) or nothing can be: without a test split, unless
+    `train.evaluate_every` asks for scores, or with neither labels of several classes nor Inception's weights.
 
     Args:
         config: of the run.
@@ -319,6 +319,8 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
         ValueError: if the config asks for scores that cannot be had.
     """
     settings, chosen = config.train, config.data
+    if settings.evaluate_with == "none":
+        return None
     wants_inception = settings.evaluate_with == "inception" or (
         settings.evaluate_with == "auto" and bool(inception_weights or os.environ.get(VARIABLE))
     )

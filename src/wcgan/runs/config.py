@@ -153,8 +153,9 @@ class TrainConfig(LoopConfig):
     """Iterations between measurements of the generator's Jacobian; 0 for none."""
     evaluate_images: int = 10_000
     """Generated images in an evaluation."""
-    evaluate_with: Literal["auto", "classifier", "inception"] = "auto"
-    """Network that scores them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights."""
+    evaluate_with: Literal["auto", "classifier", "inception", "none"] = "auto"
+    """Network that scores them; auto is Inception where `WCGAN_INCEPTION_WEIGHTS` names its weights. With none, nothing
+    is scored, not even at the end."""
 
     @property
     def images(self) -> int:
@@ -224,6 +225,11 @@ def check_train(train: TrainConfig) -> None:
     in_unit_interval(train, "beta1", "beta2", "ema", "label_smoothing")
     if train.learning_rate_discriminator is not None:
         at_least(train, 0, "learning_rate_discriminator")
+    if train.evaluate_with == "none" and train.evaluate_every:
+        raise ValueError(
+            f"train.evaluate_every={train.evaluate_every} asks for scores and train.evaluate_with=none for none: set "
+            f"train.evaluate_every=0, or another network"
+        )
     if train.ema and train.ema_half_life:
         raise ValueError(
             f"train.ema={train.ema} and train.ema_half_life={train.ema_half_life} both set the decay: set one to 0"
