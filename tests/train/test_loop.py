@@ -16,6 +16,7 @@ from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
 from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.sampler import load_generator
+from wcgan.train import Callback, Custom
 from wcgan.train import gan as module
 from wcgan.train.batches import check_shares
 from wcgan.train.gan import train
@@ -113,6 +114,23 @@ def test_tensorboard_has_every_scalar_to_the_last_iteration(tmp_path):
     assert [event.step for event in events.Scalars("loss/generator")] == [1, 2, 3, 4, 5, 6]
     assert [event.step for event in events.Scalars("FID(classifier)")] == [6]
     assert [event.step for event in events.Images("samples")] == [3, 6]
+
+
+def test_tensorboard_has_every_iteration_of_a_resumed_run_once(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    class Interrupt(Callback):
+        def on_metrics(self, iteration, values):
+            if iteration == 3:
+                raise KeyboardInterrupt
+
+    config = tiny_config()  # with checkpoints after 2, 4 and 6
+    run = tiny_run(tmp_path / "run", config)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tiny_data(), run, custom=Custom([Interrupt()]))
+    train(config, tiny_data(), run)
+    events = EventAccumulator(str(run.folder)).Reload()
+    assert [event.step for event in events.Scalars("loss/generator")] == [1, 2, 3, 4, 5, 6]
 
 
 # Evaluation
