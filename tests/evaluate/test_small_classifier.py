@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.evaluate.cases import digits, stripes
+from torch.nn.functional import pad
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from wcgan.evaluate.small_classifier import ClassifierSettings
-from wcgan.evaluate.train_small_classifier import train_small_classifier
+from wcgan.evaluate.train_small_classifier import _shifted, train_small_classifier
 
 
 def test_it_knows_97_percent_of_the_digits_it_has_not_seen(digit_classifier):
@@ -80,6 +82,25 @@ def test_without_a_test_split_every_tenth_image_is_kept_out(quick):
     assert usual.facts.images == 36
     assert usual.facts.weights == other.facts.weights
     assert other.facts.accuracy == pytest.approx(1 - usual.facts.accuracy)
+
+
+def test_training_images_are_shifted_each_way_by_up_to_a_pixel_and_their_border_fills_the_gap():
+    images = torch.arange(200 * 2 * 4 * 5).view(200, 2, 4, 5)
+    shifted = _shifted(images, 1, torch.Generator().manual_seed(0))
+    wide = pad(images.double(), (1, 1, 1, 1), mode="replicate")
+    windows = torch.stack([wide[..., row : row + 4, column : column + 5] for row in range(3) for column in range(3)])
+    matches = (windows == shifted).flatten(2).all(2)  # (9, n)
+    assert (matches.sum(0) == 1).all()
+    assert matches.any(1).all()
+
+
+def test_the_rate_rises_for_three_tenths_of_the_steps_and_falls_to_0(quick):
+    rates = []
+    hook = register_optimizer_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    train_small_classifier(stripes(40), settings=replace(quick, epochs=5, batch=9, learning_rate=0.01), device="cpu")
+    hook.remove()
+    assert rates[:6] == pytest.approx(torch.linspace(0, 0.01, 7)[1:].tolist())  # of 20 steps: 36 images are learnt
+    assert [*rates[6:], 0] == pytest.approx(torch.linspace(0.01, 0, 15).tolist(), abs=1e-8)
 
 
 def test_colour_images_are_learnt_too():
