@@ -8,7 +8,7 @@ from tests.evaluate.cases import digits, stripes
 from torch.nn.functional import pad
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from wcgan.evaluate.small_classifier import ClassifierSettings
+from wcgan.evaluate.small_classifier import ClassifierSettings, pixels_to_input
 from wcgan.evaluate.train_small_classifier import _shifted, train_small_classifier
 
 
@@ -47,6 +47,10 @@ def test_an_images_features_do_not_depend_on_the_others_in_its_batch(digit_class
     torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-5)
 
 
+def test_black_is_minus_1_to_the_network_and_white_1():
+    assert pixels_to_input(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1, 1]
+
+
 def test_no_images_give_no_features(stripe_classifier):
     assert tuple(stripe_classifier.features(stripes().images[:0]).shape) == (0, stripe_classifier.size)
 
@@ -64,6 +68,16 @@ def test_the_weights_do_not_depend_on_the_callers_random_numbers(quick, stripe_c
     torch.manual_seed(1234)
     again = train_small_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
     assert again.facts.weights == stripe_classifier.facts.weights
+
+
+def test_autocast_changes_neither_weights_nor_predictions(quick, stripe_classifier):
+    images = stripes().images
+    with torch.autocast("cpu", torch.bfloat16):
+        again = train_small_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
+        features, logits = stripe_classifier.predict(images)
+    assert again.facts.weights == stripe_classifier.facts.weights
+    assert torch.equal(features, stripe_classifier.features(images))
+    assert torch.equal(logits, stripe_classifier.logits(images))
 
 
 def test_training_leaves_the_callers_random_numbers_as_they_were(quick):
