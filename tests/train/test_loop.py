@@ -10,7 +10,16 @@ from dataclasses import replace
 import pytest
 import torch
 from PIL import Image
-from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
+from tests.train.cases import (
+    different,
+    iterate,
+    last_tensors,
+    snapshot,
+    tiny_config,
+    tiny_data,
+    tiny_players,
+    tiny_run,
+)
 
 from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
@@ -39,6 +48,14 @@ def test_a_run_ends_at_its_last_iteration(tmp_path):
     run, outcome = run_to_end(tmp_path)
     assert (outcome.iteration, outcome.stopped_by, outcome.first_process) == (6, None, True)
     assert [line["what"] for line in of_kind(run, "event")] == ["started", "finished"]
+
+
+def test_a_run_is_its_iterations_one_after_another(tmp_path):
+    run, _ = run_to_end(tmp_path, iterations=3, learning_rate=0.01)
+    config, players = run.config(), tiny_players(run.config())
+    for iteration in range(3):
+        iterate(players, config, iteration)
+    assert different(last_tensors(run), snapshot(players)) == []
 
 
 def test_a_line_of_metrics_says_losses_rate_images_and_time(tmp_path):
