@@ -58,13 +58,14 @@ def test_a_run_writes_what_a_reader_needs(tmp_path):
     assert [event["what"] for event in lines_of(run, "event")] == ["started", "finished"]
 
 
-def test_a_run_is_its_updates_one_after_another(tmp_path):
-    (run,), (config,), _ = run_seeds(tmp_path, iterations=6, drops=(2, 4), warm_up=1)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_is_its_updates_one_after_another(precision, tmp_path):
+    (run,), (config,), _ = run_seeds(tmp_path, iterations=6, drops=(2, 4), warm_up=1, precision=precision)
     training, _ = tiny_splits()
     learner, batches = build_learner(config, training.images, CPU), ClassifierBatches(training, config.train, CPU)
     for iteration, rate in enumerate([0.01, 0.1, 0.01, 0.01, 0.001, 0.001]):
         set_learning_rate(learner.optimizer, rate)
-        classifier_step(learner, batches.draw(iteration), torch.float32)
+        classifier_step(learner, batches.draw(iteration), getattr(torch, precision))
     torch.testing.assert_close(last_tensors(run), learner_to_tensors(learner), rtol=1e-5, atol=1e-7)
 
 

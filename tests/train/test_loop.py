@@ -15,6 +15,7 @@ from tests.train.cases import (
     iterate,
     last_tensors,
     snapshot,
+    tiny_batches,
     tiny_config,
     tiny_data,
     tiny_players,
@@ -50,11 +51,16 @@ def test_a_run_ends_at_its_last_iteration(tmp_path):
     assert [line["what"] for line in of_kind(run, "event")] == ["started", "finished"]
 
 
-def test_a_run_is_its_iterations_one_after_another(tmp_path):
-    run, _ = run_to_end(tmp_path, iterations=3, learning_rate=0.01)
-    config, players = run.config(), tiny_players(run.config())
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_is_its_iterations_one_after_another(precision, tmp_path):
+    averaged = {"ema": 0.5, "ema_statistics": "recomputed"}
+    config = tiny_config(iterations=3, critic_steps=2, learning_rate=0.01, precision=precision, **averaged)
+    config = replace(config, data=replace(config.data, flip=True))
+    run, players, dtype = tiny_run(tmp_path / "run", config), tiny_players(config), getattr(torch, precision)
+    train(config, tiny_data(), run)
     for iteration in range(3):
-        iterate(players, config, iteration)
+        iterate(players, config, iteration, dtype=dtype)
+    module.make_refresh(players, tiny_batches(config), dtype)(3)
     assert different(last_tensors(run), snapshot(players)) == []
 
 
