@@ -51,6 +51,7 @@ def test_other_images_and_other_settings_get_a_classifier_of_their_own(load, qui
     assert load(stripes(seed=7))[1] == 2
     assert load(test=stripes(10, split="test"))[1] == 2
     assert load(stripes(size=16))[1] == 2
+    assert load(replace(stripes(), classes=("rows", "columns")))[1] == 2
 
 
 def test_the_cache_holds_safetensors_and_json_only(load, tmp_path):

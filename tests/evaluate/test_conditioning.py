@@ -101,6 +101,11 @@ def test_a_condition_number_far_above_the_rounding_of_float32_is_seen():
     assert found["rank_deficient"] == 0
 
 
+def test_singular_values_of_float32_are_computed_in_float64():
+    matrix = with_singular_values([1.0, 0.1, 1e-5], 12).float()
+    assert jacobian_to_extremes(matrix) == jacobian_to_extremes(matrix.double())
+
+
 @pytest.mark.parametrize("values", [[4.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
 def test_a_jacobian_that_lacks_rank_is_counted_and_its_condition_number_finite(values):
     found = measure_conditioning(Linear(with_singular_values(values, 12).float()), seed=0)
@@ -163,6 +168,13 @@ def test_the_memory_format_changes_no_more_than_rounding(normalization):
     assert measure_conditioning(generator.to(memory_format=torch.channels_last), seed=0) == pytest.approx(
         plain, rel=1e-4
     )
+
+
+def test_autocast_changes_no_figure():
+    generator = trained("cWC", dtype=torch.float32)
+    expected = measure_conditioning(generator, seed=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert measure_conditioning(generator, seed=0) == expected
 
 
 @pytest.mark.parametrize("training", [True, False])

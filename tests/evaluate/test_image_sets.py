@@ -80,12 +80,19 @@ def test_a_run_finds_its_folders_from_anywhere(tmp_path, monkeypatch):
     assert (own.name, own.folder) == (str(Path.cwd() / "cats"), None)
 
 
-@pytest.mark.parametrize(("reference", "count", "split"), [(None, 2, "train, every tenth"), ("train", 20, "train")])
-def test_held_out_images_are_the_reference_unless_a_split_is_named(reference, count, split, tmp_path):
+@pytest.mark.parametrize(
+    ("reference", "asked", "count", "split"),
+    [
+        (None, "test", 2, "train, every tenth"),
+        (None, "train", 18, "train, nine of ten"),
+        ("train", "test", 20, "train"),
+    ],
+)
+def test_held_out_images_are_the_test_split_unless_a_split_is_named(reference, asked, count, split, tmp_path):
     for number, image in enumerate(random_images(20, 3, 8)):
         save(tmp_path / "cats" / f"{number:02d}.png", image)
     chosen = DataConfig(str(tmp_path / "cats"), held_out=True, reference=reference)
-    real = image_sets.load_real_images(chosen, "test")
+    real = image_sets.load_real_images(chosen, asked)
     assert (len(real), real.split) == (count, split)
 
 

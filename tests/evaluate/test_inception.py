@@ -66,6 +66,14 @@ def test_grey_images_are_repeated_over_the_channels(inception):
     assert torch.equal(*features)
 
 
+def test_autocast_changes_no_feature(inception):
+    images = pictures(2)
+    expected = inception.predict(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = inception.predict(images)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [

@@ -60,6 +60,11 @@ def test_a_constant_added_to_an_images_logits_changes_nothing():
     assert inception_score(logits + 7, splits=3)[0] == pytest.approx(inception_score(logits, splits=3)[0], rel=1e-12)
 
 
+def test_the_score_of_predictions_in_float32_is_computed_in_float64():
+    logits = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    assert inception_score(logits, splits=4) == inception_score(logits.double(), splits=4)
+
+
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_images_are_refused(n):
     with pytest.raises(ValueError, match=f"at least 2 images, got {n}"):

@@ -61,6 +61,26 @@ def test_the_distance_is_torch_fidelitys_up_to_the_choice_of_subsets():
     assert kernel_distance(x, y, 1, 300)[0] == pytest.approx(whole["kernel_inception_distance_mean"], rel=1e-4)
 
 
+def test_a_set_is_at_distance_zero_from_itself_on_average():
+    x, subsets = features(400, f=4), 200
+    mean, deviation = kernel_distance(x, x, subsets=subsets, size=20)
+    assert deviation / subsets**0.5 < 0.03
+    assert abs(mean) < 3 * deviation / subsets**0.5  # subsets of the same images would take 0.5 off, as above
+
+
+def test_the_deviation_is_that_of_the_subsets_themselves():
+    x, y = features(50), features(50, seed=1)
+    first, _ = kernel_distance(x, y, subsets=1, size=10)
+    mean, deviation = kernel_distance(x, y, subsets=2, size=10)
+    assert deviation == pytest.approx(abs(first - mean), rel=1e-9)
+    assert deviation > 1e-3
+
+
+def test_the_distance_of_features_in_float32_is_computed_in_float64():
+    x, y = features(50).float(), features(50, seed=1).float()
+    assert kernel_distance(x, y, subsets=3, size=20) == kernel_distance(x.double(), y.double(), subsets=3, size=20)
+
+
 def test_the_seed_decides_the_subsets():
     x, y = features(50), features(50, seed=1)
     first, again, other = (kernel_distance(x, y, subsets=5, size=10, seed=seed) for seed in (0, 0, 1))

@@ -45,6 +45,11 @@ def test_the_shares_are_those_of_the_definition(name, neighbours, chunk, monkeyp
     assert precision_recall(generated, real, neighbours) == oracle(generated.numpy(), real.numpy(), neighbours)
 
 
+def test_features_in_float32_far_from_zero_keep_their_neighbours():
+    generated, real = ((each + 3000).float() for each in CASES["alike"])
+    assert precision_recall(generated, real) == oracle(generated.double().numpy(), real.double().numpy(), 3)
+
+
 class ThreadRank:
     """One of two threads that share the work as two processes do."""
 

@@ -52,16 +52,17 @@ def test_one_digit_only_scores_worse_than_all_ten(replayed, digit_classifier):
     assert collapsed[IS] < 1.5
 
 
-def test_each_score_takes_the_images_its_protocol_has(stripe_classifier):
+@pytest.mark.parametrize(("generated", "scored"), [(50, 300), (300, 48)])
+def test_each_score_takes_the_images_its_protocol_has(generated, scored, stripe_classifier):
     replay, reference = Replay(stripes()), stripes(30, split="test", seed=2)
-    chosen = plan(30, 50, sets=4, scored=300)
+    chosen = plan(30, generated, sets=4, scored=scored)
     scores = evaluate_generator(replay, reference, [stripe_classifier], chosen, classes=2, batch=40)
     images = torch.cat([replay(*call) for call in list(replay.calls)])[:300]
     wanted = torch.cat([labels for _, labels, _ in replay.calls[:2]])[:300]
     features, logits = stripe_classifier.predict(images)
-    moments = [features_to_moments(f) for f in (features[:50], stripe_classifier.features(reference.images))]
+    moments = [features_to_moments(f) for f in (features[:generated], stripe_classifier.features(reference.images))]
     assert scores[FID] == pytest.approx(frechet_distance(*moments), rel=1e-6)
-    mean, deviation = inception_score(logits, 4)
+    mean, deviation = inception_score(logits[:scored], 4)
     assert (scores[IS], scores["protocol"]["std"][IS]) == (
         pytest.approx(mean, rel=1e-6),
         pytest.approx(deviation, rel=1e-5),

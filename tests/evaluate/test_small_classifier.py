@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.evaluate.cases import digits, stripes
+from torch.nn.functional import pad
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from wcgan.evaluate.small_classifier import ClassifierSettings
-from wcgan.evaluate.train_small_classifier import train_small_classifier
+from wcgan.evaluate.small_classifier import ClassifierSettings, pixels_to_input
+from wcgan.evaluate.train_small_classifier import _shifted, train_small_classifier
 
 
 def test_it_knows_97_percent_of_the_digits_it_has_not_seen(digit_classifier):
@@ -45,6 +47,10 @@ def test_an_images_features_do_not_depend_on_the_others_in_its_batch(digit_class
     torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-5)
 
 
+def test_black_is_minus_1_to_the_network_and_white_1():
+    assert pixels_to_input(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1, 1]
+
+
 def test_no_images_give_no_features(stripe_classifier):
     assert tuple(stripe_classifier.features(stripes().images[:0]).shape) == (0, stripe_classifier.size)
 
@@ -64,6 +70,16 @@ def test_the_weights_do_not_depend_on_the_callers_random_numbers(quick, stripe_c
     assert again.facts.weights == stripe_classifier.facts.weights
 
 
+def test_autocast_changes_neither_weights_nor_predictions(quick, stripe_classifier):
+    images = stripes().images
+    with torch.autocast("cpu", torch.bfloat16):
+        again = train_small_classifier(stripes(), stripes(20, split="test", seed=1), quick, device="cpu")
+        features, logits = stripe_classifier.predict(images)
+    assert again.facts.weights == stripe_classifier.facts.weights
+    assert torch.equal(features, stripe_classifier.features(images))
+    assert torch.equal(logits, stripe_classifier.logits(images))
+
+
 def test_training_leaves_the_callers_random_numbers_as_they_were(quick):
     torch.manual_seed(1234)
     before = torch.get_rng_state()
@@ -80,6 +96,25 @@ def test_without_a_test_split_every_tenth_image_is_kept_out(quick):
     assert usual.facts.images == 36
     assert usual.facts.weights == other.facts.weights
     assert other.facts.accuracy == pytest.approx(1 - usual.facts.accuracy)
+
+
+def test_training_images_are_shifted_each_way_by_up_to_a_pixel_and_their_border_fills_the_gap():
+    images = torch.arange(200 * 2 * 4 * 5).view(200, 2, 4, 5)
+    shifted = _shifted(images, 1, torch.Generator().manual_seed(0))
+    wide = pad(images.double(), (1, 1, 1, 1), mode="replicate")
+    windows = torch.stack([wide[..., row : row + 4, column : column + 5] for row in range(3) for column in range(3)])
+    matches = (windows == shifted).flatten(2).all(2)  # (9, n)
+    assert (matches.sum(0) == 1).all()
+    assert matches.any(1).all()
+
+
+def test_the_rate_rises_for_three_tenths_of_the_steps_and_falls_to_0(quick):
+    rates = []
+    hook = register_optimizer_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    train_small_classifier(stripes(40), settings=replace(quick, epochs=5, batch=9, learning_rate=0.01), device="cpu")
+    hook.remove()
+    assert rates[:6] == pytest.approx(torch.linspace(0, 0.01, 7)[1:].tolist())  # of 20 steps: 36 images are learnt
+    assert [*rates[6:], 0] == pytest.approx(torch.linspace(0.01, 0, 15).tolist(), abs=1e-8)
 
 
 def test_colour_images_are_learnt_too():

@@ -65,6 +65,21 @@ def test_a_half_precision_batch_keeps_its_dtype(dtype):
     assert affine(x, torch.randn(1, 1, 4, 4), torch.randn(1, 4)).dtype == dtype
 
 
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_large_mean_costs_a_half_precision_batch_no_digits(dtype, slots):
+    mean = torch.tensor([1000.0, -2000.0, 500.0, 1500.0])
+    x = (make_batch(5, 4, 3, dtype=torch.float32) * 20 + mean[:, None]).to(dtype)
+    matrix, offset = torch.randn(slots, 1, 4, 4), torch.randn(slots, 4)
+    index = torch.tensor([2, 0, 0, 2, 1]) if slots > 1 else None
+    found = affine(x, matrix, offset, index, mean)
+    wide = (t.double() for t in (x, matrix, offset))
+    expected = one_by_one(*wide, index, mean.double())
+    sizes = one_by_one(*((t.double().abs()) for t in (x - mean[:, None], matrix, offset)), index)
+    # Matrix, centred batch, offset, result, and three sums in between are rounded once each.
+    assert ((found.double() - expected).abs() <= 7 * torch.finfo(dtype).eps / 2 * sizes).all()
+
+
 @pytest.mark.parametrize(
     ("matrix", "offset", "index"),
     [

@@ -151,6 +151,14 @@ def test_both_derivatives_of_a_retried_zca_are_those_of_the_larger_shrinkage(nam
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7 * float(theirs.detach().abs().max()))
 
 
+@pytest.mark.parametrize(("share", "retried"), [(0.5, True), (2.0, False)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_zca_takes_an_eigenvalue_for_0_where_a_matrix_of_its_size_rounds_it_away(dtype, share, retried):
+    variances = torch.ones(8, dtype=dtype)
+    variances[3] = share * len(variances) * torch.finfo(dtype).eps
+    assert bool(factorise(torch.diag(variances)[None], "zca", 0.0, 5).retry > 0) is retried
+
+
 def test_only_the_gradient_through_the_decomposition_loses_its_digits_where_two_eigenvalues_are_close():
     errors = {
         gap: [error_in_float32(spectrum_to_covariance(1, 1 + gap, 4, 7), name) for name in ("zca", "zca-decomposition")]

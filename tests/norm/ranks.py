@@ -76,6 +76,16 @@ def differentiate_statistics(rank: int | None) -> dict[str, Tensor]:
     return {"out": out.detach(), "gradient": x.grad}
 
 
+def far_from_zero() -> Tensor:
+    """A batch in float32 whose mean is far larger than its spread."""
+    return (make_batch(8, CHANNELS, 2, 2) + 1e4).float()
+
+
+def covariance_far_from_zero(rank: int) -> Tensor:
+    x = part_of(rank, "5 and 3", far_from_zero())
+    return wcgan.functional.whiten_color(x, process_group=dist.group.WORLD.group_name)[1].covariance[0]
+
+
 class Critic(nn.Module):
     """A small network with a layer inside; the penalty on its slope needs second derivatives."""
 
@@ -191,6 +201,7 @@ def run(rank: int, folder: str) -> None:
         for whitened in (False, True):
             results["classes", whitened] = caught(penalize_classes, rank, whitened)
         results["statistics"] = caught(differentiate_statistics, rank)
+        results["far from zero"] = caught(covariance_far_from_zero, rank)
         results["bad"] = caught(one_bad_rank, rank)
         results["own group"] = caught(own_group, rank)
         results["compiled"] = caught(compiled_layer, rank)

@@ -115,6 +115,15 @@ def test_statistics_are_differentiated_through_the_batches_of_all_ranks(both):
         torch.testing.assert_close(together([result[name] for result in found]), expected[name], **ROUNDING)
 
 
+def test_a_large_mean_costs_ranks_no_more_than_the_rounding_of_their_means(both):
+    x = ranks.far_from_zero().double()
+    parts = [part.transpose(0, 1).flatten(1) for part in (*x.split(ranks.SPLITS["5 and 3"]), x)]
+    apart = max((part.mean(1) - parts[-1].mean(1)).abs().max().item() for part in parts)
+    slip = 4 * torch.finfo(torch.float32).eps / 2 * 1e4  # of the difference of two means: by it, and squared
+    for covariance in results_of(both, "far from zero"):
+        assert (covariance.double() - parts[-1].cov()).abs().max() <= 2 * slip * apart + slip**2
+
+
 @pytest.mark.parametrize("name", ["WC", "BN", "cWC"])
 def test_training_under_distributed_data_parallel_is_training_on_the_concatenated_batch(both, name):
     expected = ranks.train_in_parallel(None, name)["state"]

@@ -66,6 +66,26 @@ def test_a_state_is_loaded_before_the_first_batch_and_kept():
     assert layer.num_batches_tracked == 1
 
 
+def test_a_state_that_was_loaded_is_used_when_compiled_too():
+    torch._dynamo.reset()
+    layer, make, inputs = build("WhiteningColoring2d", momentum=0.5, whitening="standardize", coloring="diagonal")
+    trained = make()
+    trained(*inputs)
+    layer.load_state_dict(trained.state_dict())
+    layer.eval()(*inputs)  # by batch normalisation, which needs no matrix
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*inputs), trained.eval()(*inputs), **EXACT)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+def test_the_statistics_of_a_layer_in_half_precision_are_in_float32(half):
+    network = nn.Sequential(wcgan.LazyWhiteningColoring2d()).to(half)
+    out = network(make_batch(*SHAPES[2]).to(half))
+    assert (out.dtype, network[0].weight.dtype) == (half, half)
+    assert (network[0].running_mean.dtype, network[0].running_covariance.dtype) == (torch.float32, torch.float32)
+
+
 def test_an_optimiser_made_before_the_first_batch_trains_the_layer():
     layer, _, inputs = build("WhiteningColoring1d")
     parameters = list(layer.parameters())

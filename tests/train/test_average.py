@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import pytest
 import torch
 from tests.train.cases import (
     different,
@@ -25,19 +26,20 @@ from wcgan.train.journal import Journal
 CONFIG = tiny_config(ema=0.5, ema_statistics="recomputed")
 
 
-def refreshed(config, *iterations):
+def refreshed(config, *iterations, precision=torch.float32):
     """Players after two iterations whose average was refreshed after these."""
     players = tiny_players(config)
     for iteration in range(2):
         iterate(players, config, iteration)
-    refresh = make_refresh(players, tiny_batches(config), torch.float32)
+    refresh = make_refresh(players, tiny_batches(config), precision)
     for iteration in iterations:
         refresh(iteration)
     return players
 
 
-def test_recomputed_statistics_are_means_over_batches_of_the_averages_own_activations():
-    players = refreshed(CONFIG, 7)
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
+def test_recomputed_statistics_are_means_over_batches_of_the_averages_own_activations(precision):
+    players = refreshed(CONFIG, 7, precision=precision)
     twin = copy.deepcopy(players.average)
     means, covariances = {}, {}
 
@@ -50,7 +52,7 @@ def test_recomputed_statistics_are_means_over_batches_of_the_averages_own_activa
     for layer in layers:
         layer.register_forward_hook(note)
     noise, labels = tiny_batches(CONFIG).latent(7, STATISTICS_BATCHES)
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
         for z, y in zip(noise, labels, strict=True):
             twin(z, y)
     ours = [layer for layer in players.average.modules() if isinstance(layer, WhiteningLayer)]

@@ -11,7 +11,14 @@ from wcgan.runs.checkpoint import CheckpointError, read_newest
 from wcgan.runs.config import ClassifyConfig
 from wcgan.runs.sampler import load_generator
 from wcgan.train import classifier as module
-from wcgan.train.classifier import build_learner, measure_error, train_classifiers
+from wcgan.train.classifier import (
+    ClassifierBatches,
+    build_learner,
+    classifier_step,
+    measure_error,
+    train_classifiers,
+)
+from wcgan.train.learner import learner_to_tensors, set_learning_rate
 from wcgan.train.loop import DivergedError
 from wcgan.train.start_classifier import load_classifier
 
@@ -49,6 +56,17 @@ def test_a_run_writes_what_a_reader_needs(tmp_path):
     reference = {"dataset": "tiny", "split": "test", "images": 7, "of": 7}
     assert evaluations[-1]["protocol"] == {"name": "test split", "reference": reference}
     assert [event["what"] for event in lines_of(run, "event")] == ["started", "finished"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_is_its_updates_one_after_another(precision, tmp_path):
+    (run,), (config,), _ = run_seeds(tmp_path, iterations=6, drops=(2, 4), warm_up=1, precision=precision)
+    training, _ = tiny_splits()
+    learner, batches = build_learner(config, training.images, CPU), ClassifierBatches(training, config.train, CPU)
+    for iteration, rate in enumerate([0.01, 0.1, 0.01, 0.01, 0.001, 0.001]):
+        set_learning_rate(learner.optimizer, rate)
+        classifier_step(learner, batches.draw(iteration), getattr(torch, precision))
+    torch.testing.assert_close(last_tensors(run), learner_to_tensors(learner), rtol=1e-5, atol=1e-7)
 
 
 def test_the_error_is_that_of_the_last_checkpoint(tmp_path):

@@ -36,6 +36,21 @@ def test_it_is_that_of_the_generator_which_samples_are_drawn_from(ema, tmp_path)
     assert {name: line[name] for name in figures} == pytest.approx(figures, rel=1e-6)
 
 
+def test_it_is_that_of_statistics_recomputed_at_its_moment(tmp_path):
+    often, rarely = (
+        run_to_end(
+            tmp_path / str(every),
+            iterations=5,
+            conditioning_every=2,
+            checkpoint_every=every,
+            ema=0.5,
+            ema_statistics="recomputed",
+        )
+        for every in (1, 100)
+    )
+    assert measured(often) == measured(rarely)
+
+
 @pytest.mark.parametrize(("normalization", "head", "ema"), [("cWC", "projection", 0.0), ("WC", "plain", 0.9)])
 def test_a_run_has_the_same_bits_with_and_without_it(normalization, head, ema, tmp_path):
     with_it, without = (

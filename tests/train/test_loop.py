@@ -10,12 +10,23 @@ from dataclasses import replace
 import pytest
 import torch
 from PIL import Image
-from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
+from tests.train.cases import (
+    different,
+    iterate,
+    last_tensors,
+    snapshot,
+    tiny_batches,
+    tiny_config,
+    tiny_data,
+    tiny_players,
+    tiny_run,
+)
 
 from wcgan.core.device import find_hardware
 from wcgan.core.processes import Rank
 from wcgan.runs.checkpoint import read_checkpoint, read_newest
 from wcgan.runs.sampler import load_generator
+from wcgan.train import Callback, Custom
 from wcgan.train import gan as module
 from wcgan.train.batches import check_shares
 from wcgan.train.gan import train
@@ -38,6 +49,19 @@ def test_a_run_ends_at_its_last_iteration(tmp_path):
     run, outcome = run_to_end(tmp_path)
     assert (outcome.iteration, outcome.stopped_by, outcome.first_process) == (6, None, True)
     assert [line["what"] for line in of_kind(run, "event")] == ["started", "finished"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_is_its_iterations_one_after_another(precision, tmp_path):
+    averaged = {"ema": 0.5, "ema_statistics": "recomputed"}
+    config = tiny_config(iterations=3, critic_steps=2, learning_rate=0.01, precision=precision, **averaged)
+    config = replace(config, data=replace(config.data, flip=True))
+    run, players, dtype = tiny_run(tmp_path / "run", config), tiny_players(config), getattr(torch, precision)
+    train(config, tiny_data(), run)
+    for iteration in range(3):
+        iterate(players, config, iteration, dtype=dtype)
+    module.make_refresh(players, tiny_batches(config), dtype)(3)
+    assert different(last_tensors(run), snapshot(players)) == []
 
 
 def test_a_line_of_metrics_says_losses_rate_images_and_time(tmp_path):
@@ -113,6 +137,23 @@ def test_tensorboard_has_every_scalar_to_the_last_iteration(tmp_path):
     assert [event.step for event in events.Scalars("loss/generator")] == [1, 2, 3, 4, 5, 6]
     assert [event.step for event in events.Scalars("FID(classifier)")] == [6]
     assert [event.step for event in events.Images("samples")] == [3, 6]
+
+
+def test_tensorboard_has_every_iteration_of_a_resumed_run_once(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    class Interrupt(Callback):
+        def on_metrics(self, iteration, values):
+            if iteration == 3:
+                raise KeyboardInterrupt
+
+    config = tiny_config()  # with checkpoints after 2, 4 and 6
+    run = tiny_run(tmp_path / "run", config)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tiny_data(), run, custom=Custom([Interrupt()]))
+    train(config, tiny_data(), run)
+    events = EventAccumulator(str(run.folder)).Reload()
+    assert [event.step for event in events.Scalars("loss/generator")] == [1, 2, 3, 4, 5, 6]
 
 
 # Evaluation

@@ -124,6 +124,18 @@ def test_every_purpose_has_a_draw_of_its_own():
         assert len({tuple(values.flatten().tolist()) for values in draws}) == 3
 
 
+def test_real_images_are_moved_mirrored_and_dequantised_by_draws_of_their_own():
+    config = tiny_config(batch=64, gradient_penalty=10.0, consistency=1.0, augment=("translation",))
+    plain = tiny_batches(config).draw(3)
+    inputs = tiny_batches(replace(config, data=replace(config.data, flip=True))).draw(3)
+    windows = [view.moved for view in (inputs.real_view, inputs.critic_view, inputs.shift)]
+    pixels, others = ((each.real[0] + 1) * 128 for each in (inputs, plain))
+    mirrored = (pixels.floor() != others.floor()).flatten(1).any(1)
+    coins = [mirrored, pixels.frac().flatten()[:64] < 0.5, inputs.between[0] < 0.5]
+    for draws in (windows, coins):
+        assert len({tuple(values.flatten().tolist()) for values in draws}) == 3
+
+
 def test_updates_go_through_the_data_in_its_order():
     batches = tiny_batches(tiny_config(critic_steps=3), tiny_data(10))
     labels = torch.cat([batches.draw(iteration).real_labels.flatten() for iteration in range(2)])

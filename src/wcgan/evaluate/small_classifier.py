@@ -170,7 +170,7 @@ def pixels_to_input(images: Tensor) -> Tensor:
 
 def images_to_predictions(network: ClassifierNetwork, images: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Features `(N, f)` and logits `(N, classes)` of uint8 images, on the device; the network is in `eval` mode."""
-    with torch.inference_mode(), reproducible():
+    with torch.inference_mode(), torch.autocast(device.type, enabled=False), reproducible():
         return network(pixels_to_input(images.to(device)))
 
 

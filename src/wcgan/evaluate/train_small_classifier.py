@@ -133,7 +133,7 @@ def _fit(
     network.train()
     if device.type == "cuda" and images.numel() < torch.cuda.mem_get_info(device)[0] / 2:
         images, labels = images.to(device), labels.to(device)
-    with reproducible():
+    with torch.autocast(device.type, enabled=False), reproducible():
         for epoch in range(settings.epochs):
             order = learnt[torch.randperm(len(learnt), generator=generator)].to(images.device)
             for step in range(per_epoch):
