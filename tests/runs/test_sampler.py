@@ -138,10 +138,10 @@ def test_a_class_is_named_or_numbered(classes, expected):
 @pytest.mark.parametrize(
     ("names", "wanted", "said"),
     [
-        (NAMES, "cow", "there is no class 'cow'; this generator has cat, Dog, 10"),
+        (NAMES, "cow", "there is no class 'cow'; this generator has cat, Dog, 10, numbered 0 to 2"),
         (NAMES, "7", "class 7 is out of range: this generator has classes 0 to 2"),
         (("crane", "b", "crane"), "crane", "several classes are called 'crane': choose one of the numbers 0, 2"),
-        ((), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2, without names"),
+        ((), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2"),
     ],
 )
 def test_a_class_that_is_not_there_is_said_with_those_that_are(names, wanted, said):
