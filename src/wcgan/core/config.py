@@ -126,7 +126,7 @@ def override(config: AnyConfig, settings: Sequence[str]) -> AnyConfig:
             values[section][name] = parse_yaml(text)
         except ValueError as error:
             raise ValueError(
-                f"the value in --set {shown(setting)} is not YAML: {error} (text with []{{}},: needs quotes)"
+                f"the value in {shown(setting)} is not YAML: {error} (text with []{{}},: needs quotes)"
             ) from None
     changed: AnyConfig = config_from_dict(values, type(config))
     return changed
