@@ -141,6 +141,7 @@ def test_a_class_is_named_or_numbered(classes, expected):
         (NAMES, "cow", "there is no class 'cow'; this generator has cat, Dog, 10, numbered 0 to 2"),
         (NAMES, "7", "class 7 is out of range: this generator has classes 0 to 2"),
         (("crane", "b", "crane"), "crane", "several classes are called 'crane': choose one of the numbers 0, 2"),
+        (("0", "1", "2"), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2"),
         ((), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2"),
     ],
 )

@@ -48,6 +48,10 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        shape = tuple(self.images.shape)
+        return f"Dataset({self.name!r}, {self.split!r}, images={shape}, classes={len(self.classes)})"
+
 
 class DatasetStatus(NamedTuple):
     """Whether a named dataset is on this machine, and how to get it."""

@@ -110,7 +110,8 @@ class Sampler:
             if not found and not wanted.isdecimal():
                 some = ", ".join(self.class_names[:_MOST_NAMES])
                 more = ", ..." if len(self.class_names) > _MOST_NAMES else ""
-                known = f"{some}{more}, numbered 0" if self.class_names else "the numbers 0"
+                named = self.class_names != tuple(map(str, range(len(self.class_names))))
+                known = f"{some}{more}, numbered 0" if named else "the numbers 0"
                 raise ValueError(f"there is no class {shown(wanted)}; this generator has {known} to {number - 1}")
             wanted = found[0] if found else int(wanted[:19])
         if not 0 <= wanted < number:
