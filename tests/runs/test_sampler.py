@@ -78,6 +78,8 @@ def test_truncation_scales_the_noise():
     assert torch.equal(drawn.sample(4, seed=1, truncation=0.5), expected)
     still = drawn.sample(4, classes=0, truncation=0.0)
     assert all(torch.equal(image, still[0]) for image in still)
+    with pytest.raises(ValueError, match="give a finite truncation"):
+        drawn.sample(4, truncation=float("nan"))
 
 
 def test_weights_of_classes_mix_them():

@@ -124,6 +124,8 @@ class Sampler:
 
         On the CPU, or with `stay` on the device that made them.
         """
+        if not z.isfinite().all():
+            raise ValueError("the noise holds NaN or Inf: give a finite truncation")
         draw = self.network.forward  # not a compiled network's own call, which would compile every size of batch anew
         device = next(self.network.parameters()).device
         was_training = self.network.training
