@@ -108,6 +108,13 @@ def test_resuming_a_finished_run_ends_well(command, trained):
     assert (code, f"already finished at iteration 3: {trained} (--iterations extends it)\n" in out) == (0, True)
 
 
+def test_a_run_in_place_of_a_preset_is_continued_by_another_command(command, trained, place):
+    (place / "my run").symlink_to(trained)
+    said = "my run is no preset but a run: `wcgan train --resume --out 'my run'` continues it"
+    for options in ((), ("--resume",)):
+        assert_refused(command("train", "my run", *options), said)
+
+
 def test_evaluations_on_the_way_are_an_option_of_training(command, place):
     assert command("train", "--evaluate-every", 7, "--dry-run", "--set", "train.device=cpu")[0] == 0
     assert_refused(command("train", "--evaluate-every", -1), "train.evaluate_every must be at least 0, got -1")
@@ -185,7 +192,7 @@ def test_a_run_folder_that_exists(command, trained):
 def test_resuming_with_another_config(command, trained):
     before = everything(trained)
     result = command(*training(trained.parent / "photos", trained, iterations=3), "--resume", "--seed", 1)
-    assert_refused(result, "was begun with another config (train.seed is 0, not 1)", "begin a new run")
+    assert_refused(result, "was begun with another config (train.seed is 0, not 1)", f"(--from {trained} starts")
     assert everything(trained) == before
 
 

@@ -34,6 +34,7 @@ def test_digits_are_there_without_files() -> None:
     assert train.images.dtype == torch.uint8
     assert (int(train.images.min()), int(train.images.max())) == (0, 255)
     assert train.classes == tuple("0123456789")
+    assert repr(test) == "Dataset('digits', 'test', images=(359, 1, 16, 16), classes=10)"
 
 
 def test_digits_are_split_into_all_of_them_four_fifths_of_each_class_for_training() -> None:

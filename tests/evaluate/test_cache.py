@@ -104,14 +104,15 @@ def test_weights_that_changed_after_their_record_are_not_taken(load, tmp_path):
     assert load()[1] == 2
 
 
-def test_a_write_that_fails_leaves_the_cache_as_it_was(load, tmp_path, monkeypatch):
+def test_a_write_that_fails_leaves_the_cache_as_it_was_and_the_result_there(load, tmp_path, monkeypatch, capsys):
     def refuse(descriptor):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", refuse)
-        with pytest.raises(OSError, match=r"No space left on device: .*/classifiers/.*\.safetensors"):
-            load()
+        load()
+    said = f"classifiers cannot be cached in {tmp_path / 'classifiers'} (No space left on device): make room there or"
+    assert said in capsys.readouterr().err
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
     assert load()[1] == 2
 

@@ -210,6 +210,15 @@ def test_the_converted_state_loads_into_a_layer_built_from_nothing():
     wcgan.WhiteningColoring2d(3).load_state_dict(layer.state_dict(), strict=True)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_weights_of_batch_norm_that_come_too_late_are_named_once(strict):
+    network = Tower()
+    state = copy.deepcopy(network.state_dict())
+    with pytest.raises(RuntimeError, match="load them into the network before") as refusal:
+        wcgan.convert_batchnorm(network).load_state_dict(state, strict=strict)
+    assert str(refusal.value).count("these weights are of batch norm") == 1
+
+
 # What is left alone, and what is refused
 
 

@@ -207,13 +207,13 @@ def test_shortened_runs_lie_apart_from_full_ones():
 
 
 def test_a_folder_begun_with_another_scale_or_setting_is_refused(tmp_path):
-    write_options(plan_table("digits", scale=0.1, settings=tiny(), out=tmp_path))
-    assert read_options(tmp_path / "digits") == (0.1, tiny())
-    plan_table("digits", scale=0.1, settings=tiny(), out=tmp_path)
-    for options in ({"scale": 0.2, "settings": tiny()}, {"scale": 0.1}):
-        with pytest.raises(
-            ValueError, match=r"digits was begun with --scale 0\.1 --set .*: repeat that, or name another"
-        ):
+    settings = (*tiny(), "generator.options={eps: 0.01}")
+    write_options(plan_table("digits", scale=0.1, settings=settings, out=tmp_path))
+    assert read_options(tmp_path / "digits") == (0.1, settings)
+    plan_table("digits", scale=0.1, settings=settings, out=tmp_path)
+    begun = r"digits was begun with --scale 0\.1 --set .* --set 'generator.options={eps: 0.01}': repeat that, or name"
+    for options in ({"scale": 0.2, "settings": settings}, {"scale": 0.1}):
+        with pytest.raises(ValueError, match=begun):  # quoted for a shell
             plan_table("digits", **options, out=tmp_path)
 
 

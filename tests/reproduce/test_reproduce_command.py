@@ -40,6 +40,8 @@ def test_the_list_is_printed_line_by_line(command, tmp_path):
         (["digits", "--set", "train.seed=1"], "train.seed is not for --set here"),
         (["digits", "--gpus-per-run", "3"], "--gpus-per-run must be more than 0 and at most 1, got 3.0"),
         (["--from", "nowhere"], "nowhere does not exist"),
+        (["--from", "results", "--out", "new"], "--from results is also where the tables are written: leave out --out"),
+        (["--from", "results", "--dry-run", "--seeds", "3"], "of the runs there are: leave out --seeds, --dry-run"),
         (["grids"], "reproduce has no run with a checkpoint"),
         (["grids", "--set", "train.batch=2"], "leave out --set train.batch=2"),
         (["figure5"], "reproduce has no checkpoint for 2 of 2 panels"),

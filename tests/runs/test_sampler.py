@@ -78,6 +78,8 @@ def test_truncation_scales_the_noise():
     assert torch.equal(drawn.sample(4, seed=1, truncation=0.5), expected)
     still = drawn.sample(4, classes=0, truncation=0.0)
     assert all(torch.equal(image, still[0]) for image in still)
+    with pytest.raises(ValueError, match="give a finite truncation"):
+        drawn.sample(4, truncation=float("nan"))
 
 
 def test_weights_of_classes_mix_them():
@@ -138,10 +140,11 @@ def test_a_class_is_named_or_numbered(classes, expected):
 @pytest.mark.parametrize(
     ("names", "wanted", "said"),
     [
-        (NAMES, "cow", "there is no class 'cow'; this generator has cat, Dog, 10"),
+        (NAMES, "cow", "there is no class 'cow'; this generator has cat, Dog, 10, numbered 0 to 2"),
         (NAMES, "7", "class 7 is out of range: this generator has classes 0 to 2"),
         (("crane", "b", "crane"), "crane", "several classes are called 'crane': choose one of the numbers 0, 2"),
-        ((), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2, without names"),
+        (("0", "1", "2"), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2"),
+        ((), "cow", "there is no class 'cow'; this generator has the numbers 0 to 2"),
     ],
 )
 def test_a_class_that_is_not_there_is_said_with_those_that_are(names, wanted, said):

@@ -178,7 +178,7 @@ def reproduce(
         bool, typer.Option("--estimate", help="Estimate hours and disk from a few steps per row.")
     ] = False,
     source: Annotated[
-        Path | None, typer.Option("--from", help="Train nothing: write the tables from the runs in this folder.")
+        Path | None, typer.Option("--from", help="Train nothing: write the tables of the runs in this folder, into it.")
     ] = None,
 ) -> None:
     """Reproduce a table of the paper: train what is missing, compare with the paper's scores."""
@@ -192,11 +192,17 @@ def reproduce(
         for line in tables_to_lines():
             say(line)
         return
+    if source is not None and folder is not None:
+        raise ValueError(f"--from {source} is also where the tables are written: leave out --out")
     if table is not None and (measurement := find_measurement(table)) is not None:
         where = source or folder or plan.default_folder(scale)
         measurement.make(where, settings or (), dry_run or estimate, say)
         return
     if source is not None:
+        options = {"seeds": seeds, "set": settings, "ray": ray, "gpus-per-run": gpus_per_run}
+        options |= {"scale": scale != 1, "dry-run": dry_run, "estimate": estimate}
+        if unused := [f"--{name}" for name, given in options.items() if given]:
+            raise ValueError(f"--from writes the tables of the runs there are: leave out {', '.join(unused)}")
         for key, page in command.rebuild(source, table, rows or ()).items():
             say(f"{key}: {page}")
         return

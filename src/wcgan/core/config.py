@@ -61,7 +61,21 @@ def config_from_dict(values: dict[str, Any], kind: type, path: str = "") -> Any:
     for f in dataclasses.fields(kind):
         if f.default is f.default_factory is dataclasses.MISSING and f.name not in values:
             raise ValueError(f"the field {path}{f.name} is missing")
-    return kind(**{name: _typed(value, hints[name], f"{path}{name}") for name, value in values.items()})
+    fields = {name: _typed(value, hints[name], f"{path}{name}") for name, value in values.items()}
+    try:
+        return kind(**fields)
+    except ValueError as error:  # names the field of a section as it stands in the file
+        raise ValueError(str(error).replace(f"{kind.__name__}.", path) if path else str(error)) from None
+
+
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    tuple: "a list in brackets",
+    dict: "a mapping in braces",
+}
 
 
 def _typed(value: Any, hint: Any, path: str) -> Any:
@@ -84,7 +98,7 @@ def _typed(value: Any, hint: Any, path: str) -> Any:
         with suppress(ValueError):
             value = float(value)  # YAML takes 1e-4, without a dot, for a string
     if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-        raise ValueError(f"{path} must be {wanted.__name__}, got {shown(value)}")
+        raise ValueError(f"{path} must be {_KINDS.get(wanted, wanted.__name__)}, got {shown(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{path} must be a finite number, got {value}")
     return value
@@ -109,7 +123,7 @@ def override(config: AnyConfig, settings: Sequence[str]) -> AnyConfig:
             values[section][name] = parse_yaml(text)
         except ValueError as error:
             raise ValueError(
-                f"the value in --set {shown(setting)} is not YAML: {error} (text with []{{}},: needs quotes)"
+                f"the value in {shown(setting)} is not YAML: {error} (text with []{{}},: needs quotes)"
             ) from None
     changed: AnyConfig = config_from_dict(values, type(config))
     return changed

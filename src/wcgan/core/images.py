@@ -1,6 +1,7 @@
 """A generator's output to pictures: pixels, grids and image files."""
 
 import io
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def pixels_to_image(pixels: Tensor, scale: int = 1) -> Image.Image:
 
 def with_names(picture: Image.Image, rows: Sequence[str], columns: Sequence[str] = ()) -> Image.Image:
     """A picture with a name to the left of each of its rows and, if given, above each of its columns."""
+    rows, columns = [_to_ascii(name) for name in rows], [_to_ascii(name) for name in columns]
     height = picture.height / len(rows)
     size = int(max(11, min(28, 0.5 * height)))
     font = ImageFont.load_default(size)
@@ -67,6 +69,12 @@ def with_names(picture: Image.Image, rows: Sequence[str], columns: Sequence[str]
         pen.rounded_rectangle((box[0] - _GAP, y - 0.6 * size, box[2] + _GAP, y + 0.6 * size), 0.3 * size, _TAG)
         pen.text((x, y), name, _INK, font, anchor)
     return sheet
+
+
+def _to_ascii(name: str) -> str:
+    """A name in the letters of Pillow's own font: accents are left out, and other characters become `?`."""
+    bases = (base for base in unicodedata.normalize("NFKD", name) if not unicodedata.combining(base))
+    return "".join(base if base.isascii() else "?" for base in bases)
 
 
 def frames_to_pictures(frames: Tensor) -> list[Image.Image]:

@@ -22,7 +22,7 @@ _ARGUMENTS = {
     "from": "origin",
     "set": "settings",
 }
-_VALUE = r"\w+\.\w+=\w+|N|SIZE|FILE|FOLDER|classifier|[^\s()]*/[^\s()]+"  # the last is a path
+_VALUE = r"\w+\.\w+=\w+|N|SIZE|FILE|FOLDER|classifier|[^\s()']*/[^\s()']+|'[^']*'"  # the last two are paths
 # A command in backquotes, which stays; or an option, maybe with a value, maybe before another option.
 _COMMAND_OR_OPTION = re.compile(rf"`[^`]*`|--({'|'.join(_ARGUMENTS | _SETTINGS)})\b(?: ({_VALUE}))?( (?=--))?")
 _in_python: ContextVar[bool] = ContextVar("in_python", default=False)
@@ -43,6 +43,8 @@ def options_to_arguments(text: str) -> str:
         'choose a size with settings={"data.resolution": SIZE}'
         >>> options_to_arguments("--resume --data FOLDER says where they are now")
         'resume=True, data=FOLDER says where they are now'
+        >>> options_to_arguments("(--from 'runs/my cats' starts it with these weights)")
+        '(origin="runs/my cats" starts it with these weights)'
         >>> options_to_arguments("`wcgan datasets --data x` stays as it is")
         '`wcgan datasets --data x` stays as it is'
     """
@@ -59,7 +61,7 @@ def _to_argument(found: re.Match[str]) -> str:
     if option in _FLAGS:
         value = "True"
     elif value is not None and not value.isupper():  # a value, not a word for one
-        value = f'"{value}"'
+        value = '"' + value.strip("'") + '"'
     if field is not None:
         argument = f'settings={{"{field}": {value or "..."}}}'
     else:

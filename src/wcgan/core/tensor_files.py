@@ -14,6 +14,7 @@ from torch import Tensor
 
 from wcgan.core.files import cache_folder, write_atomically
 from wcgan.core.reading import parse_json, read_bytes
+from wcgan.core.terminal import announce
 
 try:
     import safetensors
@@ -78,9 +79,14 @@ def load_cached(kind: str, name: str, cache: Path | None = None) -> tuple[dict[s
 def save_cached(
     kind: str, name: str, tensors: dict[str, Tensor], facts: dict[str, Any], cache: Path | None = None
 ) -> None:
-    """Caches tensors, and facts with the tensors' fingerprint."""
+    """Caches tensors, and facts with the tensors' fingerprint. Where that cannot be written, says so and goes on."""
     facts = {**facts, "weights": fingerprint(tensors)}
-    write_pair(_cached(kind, name, cache), tensors_to_bytes(tensors), facts)
+    path = _cached(kind, name, cache)
+    try:
+        write_pair(path, tensors_to_bytes(tensors), facts)
+    except OSError as error:
+        reason = error.strerror or error
+        announce(f"{kind} cannot be cached in {path.parent} ({reason}): make room there or set WCGAN_CACHE")
 
 
 def _cached(kind: str, name: str, cache: Path | None) -> Path:

@@ -48,6 +48,10 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        shape = tuple(self.images.shape)
+        return f"Dataset({self.name!r}, {self.split!r}, images={shape}, classes={len(self.classes)})"
+
 
 class DatasetStatus(NamedTuple):
     """Whether a named dataset is on this machine, and how to get it."""
@@ -172,8 +176,14 @@ def load(
         unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {printable(name)}"
         if strict:
             raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
+        there = set() if pack.labels is None else set(pack.labels.unique().tolist())
+        empty = [printable(each) for label, each in enumerate(pack.classes) if label not in there]
+        if empty:
+            listed += f"; none is left of class {', '.join(empty[:_NAMED_WHEN_SKIPPED])}"
         _warn_once(
-            f"skipped {unreadable} that cannot be read: {listed}", os.path.abspath(name_or_folder), pack.fingerprint
+            f"skipped {unreadable} that cannot be read: {listed}",
+            os.path.abspath(name_or_folder),
+            pack.fingerprint,
         )
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
 

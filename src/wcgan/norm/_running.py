@@ -16,6 +16,7 @@ from wcgan.functional.normalize import Statistics
 from wcgan.functional.whitening import factorise
 
 COUNTERS = ("num_retried", "num_nonfinite")
+_OF_BATCH_NORM = "these weights are of batch norm: load them into the network before wcgan.convert_batchnorm"
 _DERIVED = ("_source", "_made_from", "_alias")
 
 
@@ -244,8 +245,13 @@ class RunningStatistics(nn.Module):
                 self._refresh()  # in the new precision, instead of a rounded copy
         return self
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        errors: list[str] = kwargs["error_msgs"] if "error_msgs" in kwargs else args[-1]
+        before = len(errors)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        of_batch_norm = f"{prefix}running_var" in state_dict and self._second != "running_var"
+        if of_batch_norm and len(errors) > before and _OF_BATCH_NORM not in errors:
+            errors.insert(0, _OF_BATCH_NORM)
         tensor = next(chain(self.parameters(recurse=False), self.buffers(recurse=False)), None)
         if tensor is not None:
             self._move_counters(tensor.device)

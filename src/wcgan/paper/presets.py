@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from wcgan.core.config import override
@@ -287,6 +288,8 @@ def preset(name: str) -> Config:
     if own in CLASSIFIERS:
         raise ValueError(f'{name!r} is a classifier\'s preset: wcgan classify "{name}"')
     if own not in PRESETS:
+        if (Path(name) / "config.yaml").is_file():
+            raise ValueError(f"{name} is no preset but a run: `wcgan train --resume --out {quote(name)}` continues it")
         if name in names() or Path(name).is_dir():
             raise ValueError(
                 f"{name} is no preset but {'a dataset' if name in names() else 'a folder'}: give it with --data"

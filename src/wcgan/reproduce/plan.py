@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from wcgan.core.config import override
@@ -176,7 +177,7 @@ def _check_folder(plan: Reproduction) -> None:
     if _options(plan.folder).is_file():
         scale, settings = read_options(plan.folder)
         if (scale, settings) != (plan.scale, plan.settings):
-            sets = "".join(f" --set {setting}" for setting in settings) or " and without --set"
+            sets = "".join(f" --set {quote(setting)}" for setting in settings) or " and without --set"
             raise ValueError(
                 f"{plan.folder} was begun with --scale {scale:g}{sets}: repeat that, or name another --out"
             )

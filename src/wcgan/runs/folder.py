@@ -13,6 +13,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from typing import Any, overload
 
 import wcgan
@@ -222,10 +223,12 @@ def refuse_changes(run: Run, own: Any, wanted: Any, changeable: Collection[str] 
     """
     found = config_differences(config_to_dict(own), config_to_dict(wanted))
     if fixed := {name: values for name, values in found.items() if name not in changeable}:
+        gan = changeable and isinstance(own, Config)  # `wcgan train`, and not another command
+        start = f" (--from {quote(str(run.folder))} starts it with these weights)" if gan else ""
         may = "a resumed run may change its length, how often it writes and what it runs on; for the rest, "
         raise ValueError(
             f"{run.folder} was begun with another config ({differences_to_text(fixed)}): {may if changeable else ''}"
-            f"begin a new run with another --out (--from {run.folder} starts it with these weights)"
+            f"begin a new run with another --out{start}"
         )
     return found
 

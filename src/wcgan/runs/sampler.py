@@ -110,8 +110,9 @@ class Sampler:
             if not found and not wanted.isdecimal():
                 some = ", ".join(self.class_names[:_MOST_NAMES])
                 more = ", ..." if len(self.class_names) > _MOST_NAMES else ""
-                known = f"{some}{more}" if self.class_names else f"the numbers 0 to {number - 1}, without names"
-                raise ValueError(f"there is no class {shown(wanted)}; this generator has {known}")
+                named = self.class_names != tuple(map(str, range(len(self.class_names))))
+                known = f"{some}{more}, numbered 0" if named else "the numbers 0"
+                raise ValueError(f"there is no class {shown(wanted)}; this generator has {known} to {number - 1}")
             wanted = found[0] if found else int(wanted[:19])
         if not 0 <= wanted < number:
             raise ValueError(f"class {wanted} is out of range: this generator has classes 0 to {number - 1}")
@@ -123,6 +124,8 @@ class Sampler:
 
         On the CPU, or with `stay` on the device that made them.
         """
+        if not z.isfinite().all():
+            raise ValueError("the noise holds NaN or Inf: give a finite truncation")
         draw = self.network.forward  # not a compiled network's own call, which would compile every size of batch anew
         device = next(self.network.parameters()).device
         was_training = self.network.training

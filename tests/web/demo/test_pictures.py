@@ -173,3 +173,9 @@ def test_names_stand_beside_a_picture_that_stays_as_it_is():
     for part in (upper, lower):  # bright letters on grey, and nothing around it
         assert {(0, 0, 0, 0), (87, 96, 106, 255)} <= set(map(tuple, part.reshape(-1, 4).tolist()))
         assert part[..., 0].max() > 200
+
+
+def test_names_are_drawn_in_letters_that_the_font_has():
+    picture = Image.new("RGB", (64, 64))
+    for name, drawn in (("Ünïcødé 猫", "Unic?de ?"), ("e\u0301te\u0301", "ete"), ("cat", "cat")):
+        assert with_names(picture, [name], [name]).tobytes() == with_names(picture, [drawn], [drawn]).tobytes()
