@@ -337,11 +337,6 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
         )
     device = str(find_device(settings.device))
     reference = load_real_images(chosen, "test", config.generator.resolution, config.generator.channels)
-    if training.labels is not None and reference.labels is not None and reference.classes != training.classes:
-        raise ValueError(
-            f"the classes of {reference.name!r} ({reference.split}) differ from those of {training.name!r} "
-            f"({training.split}): give both splits the same sub-folders"
-        )
     plan = protocol_to_plan(default_protocol(chosen.name), len(reference), images=settings.evaluate_images)
     if labelled:  # before the training, not at its first evaluation
         check_learnable(training, reference if reference.split == "test" else None)

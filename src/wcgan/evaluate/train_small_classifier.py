@@ -215,7 +215,7 @@ def check_learnable(training: Dataset, test: Dataset | None) -> None:
     if tuple(test.classes) != tuple(training.classes):
         raise ValueError(
             f"the classes of {test.name!r} ({test.split}) differ from those of {training.name!r} ({training.split}): "
-            "both must be splits of one dataset"
+            "both must be splits of one dataset, with the same sub-folders"
         )
     if tuple(test.images.shape[1:]) != tuple(training.images.shape[1:]):
         raise ValueError(
