@@ -66,10 +66,13 @@ def test_machines_and_commits_are_those_of_all_its_starts(tmp_path):
     starts = [
         event(0, "started", device="CPU", processes=1, commit="aaa"),
         event(10, "resumed", device="H200", processes=4, commit=None),
-        event(20, "resumed", device="H200", processes=4, commit="bbb"),
+        event(20, "resumed", device="H200", processes=4, commit=f"{4 * '0123456789'}+"),
+        event(30, "resumed", device="H200", processes=4, commit="0123456789+"),
+        event(40, "resumed", device="H200", processes=4, commit="release of spring"),
     ]
     (record,) = read_runs([write_run(tmp_path / "run", records=starts)])
-    assert (record.machines, record.commits) == (["CPU", "4 \u00d7 H200"], ["aaa", "bbb"])
+    assert record.machines == ["CPU", "4 \u00d7 H200"]
+    assert record.commits == ["aaa", "0123456789+", "release of spring"]
 
 
 def test_the_last_grid_is_the_one_with_the_highest_number(tmp_path):

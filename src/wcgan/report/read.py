@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from wcgan.runs.status import RunStatus, lines_to_iteration, metrics_to_status
 Record = dict[str, Any]
 """A line of `metrics.jsonl`; its protocol, if it has one, is a mapping."""
 _MOST_PICTURE = 1 << 26  # bytes
+_HASH = re.compile(r"^([0-9a-f]{10})[0-9a-f]{30}(?![0-9a-f])")
 # Keys of a protocol that may differ between comparable scores.
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
 
@@ -143,8 +145,9 @@ class RunRecord:
 
     @property
     def commits(self) -> list[str]:
-        """Commits of the code that ran, if recorded."""
-        return list(dict.fromkeys(str(event["commit"]) for event in self.events if event.get("commit")))
+        """Commits of the code that ran, if recorded: the first ten digits, as git shortens them."""
+        found = (str(event["commit"]) for event in self.events if event.get("commit"))
+        return list(dict.fromkeys(_HASH.sub(r"\1", commit) for commit in found))
 
     @property
     def planned(self) -> int | None:
