@@ -115,7 +115,8 @@ def runs_to_section(groups: Sequence[Group]) -> Markup:
         more = f"at iteration {number(records[0]['iteration'])}" if late else ""
         cells.append(cell("Protocol", letters or "none yet", more=more))
         rows.append(tag("tr", tag("th", swatch(styles[place]), run.name, scope="row"), *cells))
-    notes = [tag("p", tag("b", f"Protocol {p.letter}. "), p.sentence, class_="note") for p in protocols.values()]
+    notes = [tag("p", run.problem, class_="note warn") for run in runs if run.problem]
+    notes += [tag("p", tag("b", f"Protocol {p.letter}. "), p.sentence, class_="note") for p in protocols.values()]
     if len(protocols) > 1:
         notes.append(tag("p", "Scores under different protocols are not comparable.", class_="note warn"))
     if any(best.values()):
