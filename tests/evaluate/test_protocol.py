@@ -49,6 +49,11 @@ def test_a_name_speaks_only_of_what_is_measured():
     assert protocol_to_plan(*arguments, metrics=("is",)).name == "all, 10 sets of 4"
 
 
+def test_is_alone_needs_no_number_of_real_images():
+    plan = protocol_to_plan(PROTOCOLS["paper-10k"], reference=359, metrics=("is",))
+    assert (plan.name, plan.reference, plan.scored) == ("paper-10k", 359, 50_000)
+
+
 def recorded(plan):
     counts = {"reference": {"images": plan.reference}, "generated": plan.generated}
     return {"name": plan.name, **counts, "splits": plan.sets, "scored_by_IS": plan.scored}

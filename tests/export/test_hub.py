@@ -111,7 +111,7 @@ def test_the_samples_are_a_class_a_row(folder):
         assert picture.width / picture.height == pytest.approx(10 / 3, rel=0.1)
 
 
-def evaluated(tmp_path, scores):
+def evaluated(tmp_path, *evaluations):
     from wcgan.export.hub import run_to_card
     from wcgan.nets import build_generator
     from wcgan.runs.sampler import Sampler
@@ -119,7 +119,7 @@ def evaluated(tmp_path, scores):
     config = tiny_config("WC", "plain")
     write_config(config, tmp_path / "config.yaml")
     run = Run(tmp_path)
-    if scores is not None:
+    for scores in evaluations:
         run.record("evaluation", 6, **scores)
     return run_to_card(run, Sampler(build_generator(config.generator), iteration=6))
 
@@ -132,8 +132,19 @@ def test_figures_come_with_their_protocol(tmp_path):
     assert "protocol: all" in card
 
 
+def test_figures_that_were_measured_one_by_one_all_have_their_protocol(tmp_path):
+    reference = {"images": 9, "of": 9, "dataset": "cats", "split": "train"}
+    sets = {"name": "paper-10k", "reference": reference, "splits": 10, "scored_by_IS": 50_000}
+    fid = {"name": "paper-5k", "reference": reference, "generated": 5_000}
+    figures = [{"IS": 7.0, "protocol": sets}, {"FID": 9.0, "protocol": fid}, {"FID": 8.0, "protocol": fid}]
+    card = evaluated(tmp_path, *figures)
+    assert card.index("| IS | 7 |") < card.index("protocol: paper-10k") < card.index("| FID | 8 |")
+    assert "protocol: paper-5k" in card
+    assert "| FID | 9" not in card
+
+
 def test_a_generator_that_was_not_evaluated_has_no_figures(tmp_path):
-    assert "This checkpoint was not evaluated." in evaluated(tmp_path, None)
+    assert "This checkpoint was not evaluated." in evaluated(tmp_path)
 
 
 def test_the_config_is_plain_json_with_the_names_of_the_classes(folder, tmp_path):

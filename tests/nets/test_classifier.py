@@ -25,6 +25,7 @@ SAMPLES = 5
 BAD = [
     ("depth", 33, {}, "6n + 2 with n at least 1, such as 20, 32"),
     ("depth", 2, {}, "6n + 2 with n at least 1"),
+    ("depth", 6 * 10**9 + 2, {}, "6n + 2 with n at least 1, such as 20, 32, 44, 56 or 110, and at most 1202"),
     ("depth", 32.0, {}, "6n + 2 with n at least 1"),
     ("width", 0, {}, "a positive integer"),
     ("channels", 0, {}, "a positive integer"),
@@ -100,6 +101,11 @@ def plain_copy(classifier):
     for ours, theirs in plain_pairs(classifier, plain):
         theirs.load_state_dict(ours.state_dict())
     return plain
+
+
+def test_a_classifier_has_at_most_two_billion_weights():
+    with pytest.raises(ValueError, match=r"widths is \(65536, .*for a network of at most 2e\+09 weights"):
+        ClassifierConfig(width=65536)
 
 
 @pytest.mark.parametrize("depth", PUBLISHED)

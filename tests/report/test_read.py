@@ -6,6 +6,7 @@ import pytest
 from tests.report.cases import FID, IS, config, evaluations, event, grid, training, write_run
 
 from wcgan.report import write_report
+from wcgan.report.formats import runs_to_rows
 from wcgan.report.read import read_runs, score_key
 
 
@@ -24,6 +25,17 @@ def test_lines_that_are_no_records_are_counted_and_left_out(tmp_path):
         file.write("\n\n".join(lines))
     (record,) = read_runs([run])
     assert (len(record.training), record.unreadable) == (2, len(lines))
+
+
+def test_metrics_that_cannot_be_opened_are_named(tmp_path):
+    run = write_run(tmp_path / "run", records=())
+    (run / "metrics.jsonl").mkdir()
+    records = read_runs([run])
+    expected = (
+        f"the metrics of run could not be read: {run / 'metrics.jsonl'} cannot be read: it is a folder, not a file"
+    )
+    assert runs_to_rows(records)[2] == [expected]
+    assert expected in write_report([run], tmp_path / "page.html").read_text()
 
 
 def test_of_an_iteration_written_twice_the_later_record_counts(tmp_path):

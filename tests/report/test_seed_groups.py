@@ -146,6 +146,21 @@ def test_the_page_tests_pairs_of_configs(four, tmp_path):
     assert tests[0]["Seeds"] == "2 and 2"
 
 
+def test_p_values_are_corrected_for_all_tests_of_a_score_and_unequal_iterations_are_named(tmp_path):
+    runs, protocols = [], {"BN": "a", "WC": "a", "cBN": "b", "cWC": "b"}
+    for n, (variant, weights) in enumerate(protocols.items()):
+        for seed in (0, 1):
+            line = published(1000 - n, FID=10.0 * n + seed)
+            line["protocol"]["inception"]["weights"] = weights
+            records = [*training(), line]
+            runs.append(write_run(tmp_path / variant / str(seed), config(variant, seed=seed), records, samples=()))
+    tests = rows(read_page(write_report(runs, tmp_path / "page.html")), "tests")
+    assert [test["Pair"] for test in tests] == ["BN \u2212 WC", "cBN \u2212 cWC"]
+    for test in tests:
+        assert float(test["p, corrected"]) == pytest.approx(2 * float(test["p"]), abs=2e-3)
+    assert [test["Score"] for test in tests] == ["FIDat 1,000 and 999", "FIDat 998 and 997"]
+
+
 def test_too_few_seeds_are_said_to_be(four, tmp_path):
     page = read_page(write_report([four[0], four[2], four[1]], tmp_path / "page.html"))
     assert f"{TOO_FEW} Not tested: cBN/seed-0" in section(page, "Mean over seeds")

@@ -18,6 +18,7 @@ from wcgan.reproduce.estimate_cost import (
     warm_seconds_per_step,
 )
 from wcgan.reproduce.plan import plan_table
+from wcgan.runs.folder import Run
 from wcgan.train.start import start
 
 SCORER = Scorer("classifier")
@@ -68,6 +69,17 @@ def test_a_run_that_was_stopped_has_less_left(tmp_path):
     start(run.config, run.folder, stop_at=5)
     taken = UnitCosts(seconds_per_iteration=2.0, seconds_per_image=0.0, checkpoint_bytes=1, grid_bytes=0)
     assert runs_to_estimate([run], SCORER, taken, small=True).seconds == pytest.approx(35 * 2.0)
+
+
+def test_a_finished_run_that_is_to_be_measured_has_no_evaluation_of_training_left(tmp_path):
+    (run,) = plan_table("convergence", ["cifar10/WC SN + ResNet"], out=tmp_path).runs
+    run = replace(run, config=replace(run.config, train=replace(run.config.train, iterations=7, evaluate_every=5)))
+    finished = Run(run.folder)
+    finished.folder.mkdir(parents=True)
+    finished.record("train", 7)
+    finished.event(7, "finished")
+    taken = UnitCosts(seconds_per_iteration=1.0, seconds_per_image=1.0, checkpoint_bytes=0, grid_bytes=0)
+    assert runs_to_estimate([run], Scorer("inception"), taken, small=True).seconds == 0
 
 
 def test_the_images_of_every_protocol_are_part_of_the_time(tmp_path):

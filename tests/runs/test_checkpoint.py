@@ -173,14 +173,19 @@ def test_what_a_killed_process_left_is_cleared_with_the_next_checkpoint(suffix, 
     assert names(tmp_path) == ["0000001.json", "0000001.safetensors", "0000003.json", "0000003.safetensors"]
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".json"])
-def test_killed_while_one_is_written_again_the_one_before_is_still_there(suffix, tmp_path, monkeypatch):
-    write(tmp_path, 1, 2)
+@pytest.mark.parametrize("suffix", [".json.new", ".safetensors", ".json"])
+def test_killed_while_one_is_written_over_another_one_of_the_two_is_whole(suffix, tmp_path, monkeypatch):
+    write_checkpoint(tmp_path, "best", tensors(1.0), {"iteration": 1})
     killed = crash_before_renaming(monkeypatch, suffix)
     with pytest.raises(killed):
-        write_checkpoint(tmp_path, "0000002", tensors(5.0), {"iteration": 2})
+        write_checkpoint(tmp_path, "best", tensors(2.0), {"iteration": 2})
     monkeypatch.undo()
-    assert read_newest(tmp_path).facts["iteration"] == (2 if suffix == ".safetensors" else 1)
+    found, expected = read_checkpoint(tmp_path / "best"), 2 if suffix == ".json" else 1
+    assert (found.facts["iteration"], found.tensors["generator.weight"][0]) == (expected, expected)
+    write_checkpoint(tmp_path, "best", tensors(3.0), {"iteration": 3})
+    keep_last(tmp_path, 1, newest=0)
+    assert read_checkpoint(tmp_path / "best").facts["iteration"] == 3
+    assert names(tmp_path) == ["best.json", "best.safetensors"]
 
 
 # Damage

@@ -166,6 +166,19 @@ def test_the_origin_has_the_scores_of_the_last_usual_evaluation(tmp_path):
     assert origin["scores"] == {"FID": 2.0}
 
 
+def test_the_origin_has_scores_that_were_measured_one_by_one_and_their_protocols(tmp_path):
+    run = Run(tmp_path / "run")
+    shutil.copytree(shipped(DIGITS), run.folder)
+    (run.folder / "origin.json").unlink()
+    iteration = load_generator(run.folder, device="cpu").iteration
+    run.record("evaluation", iteration, FID=2.0, IS=7.0, protocol={"name": "paper-10k"})
+    run.record("evaluation", iteration, IS=8.0, protocol={"name": "paper-5k"})
+    run.record("evaluation", iteration, **{"FID(classifier)": 3.0})
+    origin = json.loads((run_to_shipped(run.folder, tmp_path / "new") / "origin.json").read_text())
+    assert origin["scores"] == {"FID": 2.0, "IS": 8.0, "FID(classifier)": 3.0}
+    assert origin["protocols"] == {"FID": "paper-10k", "IS": "paper-5k", "FID(classifier)": None}
+
+
 @pytest.mark.parametrize(("schedule", "length"), [("linear", 9_999_999), ("constant", 1500)])
 def test_at_a_constant_rate_the_length_shipped_is_the_one_trained(tmp_path, schedule, length):
     run = Run(tmp_path / "run")

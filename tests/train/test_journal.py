@@ -91,6 +91,16 @@ def test_shrinkage_of_a_network_that_was_trained_before_is_not_counted_again(tmp
     assert [line.partition(":")[0] for line in said] == ["iteration 1", "iteration 3"]  # by each of the two trainings
 
 
+def test_batches_over_which_an_average_recomputes_its_statistics_are_not_counted(tmp_path):
+    average = {"ema": 0.5, "ema_statistics": "recomputed"}
+    config = tiny_config("WC", "plain", batch=2, generator_batch=2, iterations=4, checkpoint_every=2, **average)
+    whitening = WhiteningColoring2d(4, eps=0.0)  # of two positions, for four channels
+    generator = nn.Sequential(nn.Linear(6, 4), nn.Unflatten(1, (4, 1, 1)), whitening, nn.ConvTranspose2d(4, 1, 8))
+    run = tiny_run(tmp_path / "run", config)
+    train(config, tiny_data(labels=False), run, custom=Custom(generator=generator))
+    assert {layer for line in of_kind(run, "retried") for layer in line["layers"]} == {"generator.network.2"}
+
+
 def test_only_scores_of_one_protocol_against_the_same_images_are_compared():
     def facts(name="paper-10k", fingerprint="a", **others):
         return facts_of({"protocol": {"name": name, "reference": {"fingerprint": fingerprint}, **others}})

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
 
-from wcgan.runs.checkpoint import CheckpointError, read_newest
+from wcgan.runs.checkpoint import CheckpointError, read_newest, write_checkpoint
 from wcgan.runs.folder import Run, new_run, resumed_run
 from wcgan.train import gan as module
 from wcgan.train.batches import GanBatches
@@ -317,3 +317,13 @@ def test_other_images_than_the_run_was_trained_on_are_refused_and_nothing_change
     with pytest.raises(ValueError, match=r"images of tiny are not those that .* was trained on"):
         train(config, replace(tiny_data(), fingerprint="other"), run)
     assert run.metrics.read_bytes() == lines
+
+
+def test_an_iteration_that_float32_cannot_tell_from_the_next_is_gone_on_from(tmp_path):
+    late = 2**24 + 1
+    config = tiny_config(iterations=late + 1)
+    run = tiny_run(tmp_path / "run", config)
+    train(config, tiny_data(), run, stop_at=2)
+    found = read_newest(run.checkpoints)
+    write_checkpoint(run.checkpoints, str(late), found.tensors, {**found.facts, "iteration": late})
+    assert train(config, tiny_data(), run).iteration == late + 1

@@ -43,14 +43,26 @@ def bytes_to_tensors(content: bytes) -> dict[str, Tensor]:
 def write_pair(path: Path, content: bytes, facts: dict[str, Any]) -> None:
     """Writes the safetensors file, then the JSON file beside it: if the second exists, so does the first.
 
+    Where there is such a pair already, the new facts are first written to `coming`: a process that is killed between
+    the two files leaves tensors to which the facts in one of the JSON files belong.
+
     Args:
         path: the safetensors file; its folder is created if it does not exist.
         content: the result of `tensors_to_bytes`.
         facts: values for JSON.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(facts, indent=1).encode()
+    if path.with_suffix(".json").exists():
+        write_atomically(coming(path), text)
     write_atomically(path, content)
-    write_atomically(path.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    write_atomically(path.with_suffix(".json"), text)
+    coming(path).unlink(missing_ok=True)
+
+
+def coming(path: Path) -> Path:
+    """The JSON file of a pair that is being written over another."""
+    return path.with_suffix(".json.new")
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:

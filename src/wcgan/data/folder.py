@@ -85,8 +85,9 @@ def list_classes(folder: Path) -> tuple[list[str], NDArray[np.int64] | None, tup
     """
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".") and entry.name != "__MACOSX"]
-        classes = sorted(entry.name for entry in visible if os.path.isdir(entry))
-        loose = sorted(entry.name for entry in visible if is_image(entry.name) and entry.name not in classes)
+        folders = {entry.name for entry in visible if os.path.isdir(entry)}
+        loose = sorted(entry.name for entry in visible if is_image(entry.name) and entry.name not in folders)
+    classes = sorted(folders)
     if not classes:
         if not loose:
             raise ValueError(f"{folder} holds no images; it needs files that end in {', '.join(EXTENSIONS)}")

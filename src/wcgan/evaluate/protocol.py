@@ -91,7 +91,7 @@ def protocol_to_plan(
         generated: number of generated images that exist; None for a generator, which makes as many as needed.
         images: number of generated images to use instead of the protocol's. The real images are then all that exist, up
             to the protocol's number.
-        metrics: the metrics to measure; without IS, no images are needed for its sets.
+        metrics: the metrics to measure; without IS, no images are needed for its sets, and IS needs no real images.
 
     Raises:
         ValueError: if there are fewer images than the protocol asks for.
@@ -104,18 +104,21 @@ def protocol_to_plan(
         raise ValueError(f"--images must be at least 10, got {images}")
     real = protocol.reference if protocol.reference is not None and images is None else reference
     real = min(real, protocol.reference or real)
+    compared = bool(set(metrics) - {"is"})
+    if not compared:  # IS needs no real images
+        real = min(real, reference)
     count = images or protocol.generated or generated
     if count is None:
         raise ValueError(f"the protocol {protocol.name!r} has no number of images for a generator: give --images N")
     scored = protocol.sets * protocol.set_size if images is None and protocol.set_size else count
     sets = max(1, min(protocol.sets, scored // 2))
     name = protocol.name
-    if set(metrics) - {"is"}:
+    if compared:
         name += _changed_counts(protocol, real, count)
     if "is" in metrics:
         name += _changed_sets(protocol, sets, scored)
     plan = Plan(name, real, count, sets, scored)
-    if reference < max(2, real):
+    if compared and reference < max(2, real):
         raise ValueError(
             f"the protocol {protocol.name!r} needs {max(2, real):,} real images and there are {reference:,}: name "
             "others with --data, leave out --protocol for one that fits, or give --images N to use those that exist"

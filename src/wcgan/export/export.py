@@ -15,7 +15,7 @@ from wcgan.core.config import config_to_dict
 from wcgan.core.files import is_named_like_a_file, require_new, write_atomically, written_whole
 from wcgan.core.reading import parse_json, read_text
 from wcgan.core.terminal import OnProgress
-from wcgan.evaluate.protocol import is_unusual
+from wcgan.evaluate.protocol import facts_to_name, is_unusual
 from wcgan.export.programs import Servable, make_servable, write_compiled, write_onnx, write_program
 from wcgan.nets import Generator
 from wcgan.runs.checkpoint import write_checkpoint
@@ -208,12 +208,17 @@ def _origin(run: Run, iteration: int, command: str, licence: str) -> dict[str, A
     begun: list[dict[str, Any]] = [line for line in lines if line.get("what") in ("started", "resumed")]
     commits = dict.fromkeys(str(line["commit"]) for line in begun if line.get("commit"))
     measured = [v for v in lines if v["kind"] == "evaluation" and v["iteration"] == iteration]
-    usual = [v for v in measured if not is_unusual(v.get("protocol", {}))]
-    scores: dict[str, Any] = usual[-1] if usual else {}
+    scores, protocols = {}, {}
+    for line in measured:
+        facts = line.get("protocol", {})
+        names = [k for k in line if "(" in k or k in ("IS", "FID", "KID", "precision", "recall")]
+        for name in () if is_unusual(facts) else names:
+            scores[name], protocols[name] = line[name], facts_to_name(name, facts) if "name" in facts else None
     return {
         "command": command,
         "licence": licence,
         "commit": "; ".join(commits) or None,
         **{key: begun[0].get(key) if begun else None for key in ("time", "device", "torch")},
-        "scores": {k: v for k, v in scores.items() if "(" in k or k in ("IS", "FID", "KID", "precision", "recall")},
+        "scores": scores,
+        "protocols": protocols,
     }

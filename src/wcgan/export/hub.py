@@ -15,7 +15,8 @@ from wcgan.core.terminal import OnProgress, rows_to_markdown
 from wcgan.export.export import write_state
 from wcgan.nets import Generator, GeneratorConfig
 from wcgan.report import scores_to_rows
-from wcgan.runs.folder import Run
+from wcgan.report.read import protocol_key
+from wcgan.runs.folder import Line, Run
 from wcgan.runs.pretrained import WEIGHTS
 from wcgan.runs.sampler import Classes, Sampler
 
@@ -140,11 +141,14 @@ def _use(sampler: Sampler) -> str:
 
 
 def _scores(run: Run, sampler: Sampler) -> str:
-    """The scores of the last evaluation at this iteration, with their protocol."""
-    found = [v for v in run.lines() if v["kind"] == "evaluation" and v["iteration"] == sampler.iteration]
-    if not found:
-        return "This checkpoint was not evaluated."
-    scores: dict[str, Any] = {k: v for k, v in found[-1].items() if k not in ("kind", "iteration")}
+    """The scores of the evaluations at this iteration: the last under each protocol, with the protocol."""
+    lines = [v for v in run.lines() if v["kind"] == "evaluation" and v["iteration"] == sampler.iteration]
+    found = {protocol_key(line): line for line in lines}
+    return "\n\n".join(map(_evaluation_to_text, found.values())) or "This checkpoint was not evaluated."
+
+
+def _evaluation_to_text(line: Line) -> str:
+    scores = {k: v for k, v in line.items() if k not in ("kind", "iteration")}
     if "protocol" not in scores:
         known = [(name, str(value)) for name, value in scores.items()]
         table = rows_to_markdown(("metric", "value"), known)

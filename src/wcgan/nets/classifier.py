@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
 from wcgan.nets.blocks import MakeNorm, normalize_relu
-from wcgan.nets.config import OPTIONS, _check_choice, _check_positive, _is_int, _require
+from wcgan.nets.config import OPTIONS, _check_choice, _check_positive, _check_size, _is_int, _require
 from wcgan.norm import VARIANTS, normalization
 
 UNCONDITIONAL = tuple(name for name, variant in VARIANTS.items() if not variant.conditional)
-SMALLEST_SIDE = 8
+SMALLEST_SIDE, MOST_DEPTH = 8, 1202
 BATCH_NORM: Mapping[str, Any] = {"eps": 1e-5, "momentum": 0.1}
 """PyTorch's defaults."""
 WHITENING: Mapping[str, Any] = {"init": "identity", "momentum": 0.1}
@@ -75,9 +75,13 @@ class ClassifierConfig:
 
 
 def _check_fields(config: ClassifierConfig) -> None:
-    fits = _is_int(config.depth, least=8) and config.depth % 6 == 2
-    _require(config, "depth", fits, "6n + 2 with n at least 1, such as 20, 32, 44, 56 or 110")
+    fits = _is_int(config.depth, least=8) and config.depth % 6 == 2 and config.depth <= MOST_DEPTH
+    _require(
+        config, "depth", fits, f"6n + 2 with n at least 1, such as 20, 32, 44, 56 or 110, and at most {MOST_DEPTH}"
+    )
     _check_positive(config, "width", "channels", "classes")
+    widths = [width for width in config.widths for _ in range(2 * config.blocks)]
+    _check_size(config, (config.channels, *widths), config.classes * widths[-1])
     _check_choice(config, "normalization", UNCONDITIONAL)
     _check_choice(config, "where", ("first", "all"))
     _require(config, "options", isinstance(config.options, Mapping), "a mapping")

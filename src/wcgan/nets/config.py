@@ -1,5 +1,6 @@
 """Configs of generators and discriminators: frozen dataclasses, checked when created."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -68,7 +69,6 @@ class GeneratorConfig:
         _check_positive(self, "base", "noise", "channels")
         _require(self, "depth", _is_int(self.depth, 1) and self.depth <= MOST_WIDTHS, f"from 1 to {MOST_WIDTHS}")
         _check_classes(self)
-        _check_size(self, (self.noise * self.base, *(width for width in self.widths for _ in range(self.depth))))
         _require(self, "depth", self.kind == "resnet" or self.depth == 1, "1 for DCGAN")
         _check_attention(self)
         _check_choice(self, "normalization", tuple(VARIANTS))
@@ -79,8 +79,19 @@ class GeneratorConfig:
             known = variant is None or not variant.conditional or self.classes is not None
             why = f"since {name} is {getattr(self, name)!r}{IN_FOLDERS}"
             _require(self, "classes", known, f"the number of classes, {why}")
+        widths = [width for width in self.widths for _ in range(self.depth)]
+        colorings = self._class_matrices() * sum(2 * width**2 for width in widths)
+        _check_size(self, (widths[0], *widths), self.noise * widths[0] * self.base**2 + colorings)
         if self.options:  # otherwise nothing can be wrong, and PyTorch is slow to build its first layer
             self._check_options()
+
+    def _class_matrices(self) -> int:
+        """Full matrices that each conditional layer learns: one for each class, or those of a dictionary."""
+        names = (self.normalization, self.final_normalization)
+        full = [v for v in map(VARIANTS.__getitem__, names) if v.conditional and v.coloring == "full"]
+        size: Any = self.options.get("dictionary", "auto" if any(variant.soft for variant in full) else None)
+        size = math.isqrt(self.classes or 0) if size == "auto" else self.classes if size is None else size
+        return int(size) if full and _is_int(size) else 0
 
     def _check_options(self) -> None:
         """Builds each layer on the meta device, so that a wrong option is reported here and not by a network."""
@@ -167,7 +178,6 @@ class DiscriminatorConfig:
         _check_choice(self, "embedding_init", EMBEDDING_INITS)
         _check_positive(self, "channels", "resolution")
         _check_classes(self)
-        _check_size(self, (self.channels, *self.widths))
         _require(self, "spectral_norm", isinstance(self.spectral_norm, bool), "True or False")
         _require(self, "slope", isinstance(self.slope, int | float) and 0 <= self.slope < 1, "a number in [0, 1)")
         possible = _is_int(self.downsample) and (self.kind == "dcgan" or self.downsample <= len(self.widths))
@@ -176,6 +186,9 @@ class DiscriminatorConfig:
         _require(self, "classes", known, f"the number of classes, since head is {self.head!r}{IN_FOLDERS}")
         step = 2**self.halvings
         _require(self, "resolution", self.resolution % step == 0, f"a multiple of {step}, so that it can be halved")
+        side = 1 if self.kind == "resnet" else self.resolution // step
+        scores = 1 if self.head == "plain" else 1 + (self.classes or 0)
+        _check_size(self, (self.channels, *self.widths), scores * self.widths[-1] * side**2)
         _check_attention(self)
 
     @property
@@ -249,7 +262,13 @@ def _check_attention(config: "GeneratorConfig | DiscriminatorConfig") -> None:
     _require(config, "attention", config.attention in (0, *sides), f"0, or a side of its maps: {sides}")
 
 
-def _check_size(config: "GeneratorConfig | DiscriminatorConfig", channels: tuple[int, ...]) -> None:
-    """Limits the memory of a network, since a config may come from an untrusted file."""
-    weights = sum(9 * first * second for first, second in pairwise(channels))
+def _check_size(config: object, channels: tuple[int, ...], others: int) -> None:
+    """Limits the memory of a network, since a config may come from an untrusted file.
+
+    Args:
+        config: of the network.
+        channels: of its 3x3 convolutions, one after another.
+        others: how many weights it has beside these.
+    """
+    weights = others + sum(9 * first * second for first, second in pairwise(channels))
     _require(config, "widths", weights <= MOST_WEIGHTS, f"for a network of at most {MOST_WEIGHTS:.0e} weights")

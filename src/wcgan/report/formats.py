@@ -258,7 +258,7 @@ def scores_to_rows(scores: Record) -> tuple[Row, list[Row], list[str]]:
 
 
 def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[Row, list[Row], list[str]]:
-    """The heads and rows of a table of runs, and a sentence per protocol if there are several.
+    """The heads and rows of a table of runs; a sentence per protocol if there are several, and per problem.
 
     A run has a row for each protocol of its last evaluations, so that no row mixes protocols.
     """
@@ -272,7 +272,8 @@ def runs_to_rows(runs: Sequence[RunRecord]) -> tuple[Row, list[Row], list[str]]:
             figures = (evaluation_to_text(record, name) for name in names)
             rows.append((run.name, run.variant or "", str(run.iteration), *letters, *figures))
     heads = ("run", "variant", "iterations", *(("protocol",) if several else ()), *names)
-    return heads, rows, [f"protocol {each.letter}: {each.sentence}" for each in protocols.values()] if several else []
+    notes = [f"protocol {each.letter}: {each.sentence}" for each in protocols.values()] if several else []
+    return heads, rows, [*notes, *(run.problem for run in runs if run.problem)]
 
 
 def runs_to_error(runs: Sequence[RunRecord]) -> str:

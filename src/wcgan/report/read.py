@@ -59,6 +59,8 @@ class RunRecord:
     """Records of kind event, in order of time."""
     unreadable: int
     """Number of lines that are not records, such as the last one of a run that was killed."""
+    problem: str
+    """Why `metrics.jsonl` could not be read at all; empty if it was."""
     picture: Picture | None
     """The last grid of samples, if any."""
     class_names: tuple[str, ...]
@@ -203,10 +205,11 @@ def read_runs(folders: list[Path]) -> list[RunRecord]:
 
 def _read_run(folder: Path, name: str) -> RunRecord:
     config_text, config = _read_config(folder / "config.yaml")
+    problem = ""
     try:
         records, damaged = read_metrics(folder / "metrics.jsonl")
-    except (OSError, ValueError):
-        records, damaged = [], []
+    except (OSError, ValueError) as error:
+        records, damaged, problem = [], [], f"the metrics of {name} could not be read: {error}"
     return RunRecord(
         folder=folder,
         name=name,
@@ -217,6 +220,7 @@ def _read_run(folder: Path, name: str) -> RunRecord:
         conditioning=_by_iteration(records, "conditioning"),
         events=tuple(record for record in records if record["kind"] == "event"),
         unreadable=len(damaged),
+        problem=problem,
         picture=_last_picture(folder / "samples"),
         class_names=_class_names(folder / "checkpoints"),
     )

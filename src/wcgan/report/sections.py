@@ -32,8 +32,9 @@ from wcgan.runs.status import RunStatus
 LEVEL = 0.05
 TOO_FEW = "Too few seeds for a test, which needs two or more per config under one protocol."
 METHOD = (
-    "Welch's t-test on the last scores under one protocol: difference of the means, its 95% confidence interval, and "
-    "the p value, Holm-corrected for the number of pairs per score. Highlighted: below 0.05."
+    "Welch's t-test on the last scores of two configs under one protocol, whatever their iterations: difference of the "
+    "means, its 95% confidence interval, and the p value, Holm-corrected for the number of tests per score. "
+    "Highlighted: below 0.05."
 )
 _TEST_HEADS = ("Pair", "Score", "Difference", "95% interval", "p, corrected", "p", "Seeds")
 
@@ -115,7 +116,8 @@ def runs_to_section(groups: Sequence[Group]) -> Markup:
         more = f"at iteration {number(records[0]['iteration'])}" if late else ""
         cells.append(cell("Protocol", letters or "none yet", more=more))
         rows.append(tag("tr", tag("th", swatch(styles[place]), run.name, scope="row"), *cells))
-    notes = [tag("p", tag("b", f"Protocol {p.letter}. "), p.sentence, class_="note") for p in protocols.values()]
+    notes = [tag("p", run.problem, class_="note warn") for run in runs if run.problem]
+    notes += [tag("p", tag("b", f"Protocol {p.letter}. "), p.sentence, class_="note") for p in protocols.values()]
     if len(protocols) > 1:
         notes.append(tag("p", "Scores under different protocols are not comparable.", class_="note warn"))
     if any(best.values()):
@@ -255,13 +257,11 @@ def _tests(styled: Sequence[tuple[int, Group]], measured: dict[Score, list[Measu
     if len(names) < 2:
         return Markup()
     for score, cells in measured.items():
-        for places in _by_protocol(cells):
-            several = {place: each.values for place in places if (each := cells[place]) and len(each.values) > 1}
-            for comparison in compare_pairs(list(several.values())):
-                ends = [list(several)[end] for end in (comparison.first, comparison.second)]
-                pair = f"{names[ends[0]]} \u2212 {names[ends[1]]}"
-                seeds = " and ".join(str(len(several[end])) for end in ends)
-                rows.append(_test(pair, score, score_to_label(score, list(measured)), comparison, seeds))
+        several = [(name, each) for name, each in zip(names, cells, strict=True) if each and len(each.values) > 1]
+        protocols = [protocol_key(each.evaluations[0]) for _, each in several]
+        for comparison in compare_pairs([each.values for _, each in several], protocols):
+            pair = (several[comparison.first], several[comparison.second])
+            rows.append(_test(score, score_to_label(score, list(measured)), comparison, pair))
     columns = list(zip(*measured.values(), strict=True))  # the scores of each group
     lone = [
         name for name, own in zip(names, columns, strict=True) if not any(each and len(each.values) > 1 for each in own)
@@ -273,16 +273,12 @@ def _tests(styled: Sequence[tuple[int, Group]], measured: dict[Score, list[Measu
     return join([tag("h2", "Significance"), tests, tag("p", METHOD, class_="note soft"), few])
 
 
-def _by_protocol(cells: Sequence[Measured | None]) -> list[list[int]]:
-    """Indices of the cells, grouped by protocol."""
-    found: dict[str, list[int]] = {}
-    for place, each in enumerate(cells):
-        if each is not None:
-            found.setdefault(protocol_key(each.evaluations[0]), []).append(place)
-    return list(found.values())
-
-
-def _test(pair: str, score: Score, label: str, comparison: PairTest, seeds: str) -> Markup:
+def _test(score: Score, label: str, comparison: PairTest, pair: Sequence[tuple[str, Measured]]) -> Markup:
+    """A row; where two configs were scored after different iterations, it names these."""
+    names, (first, second) = [name for name, _ in pair], [each for _, each in pair]
+    unequal = first.iteration != second.iteration
+    where = f"at {number(first.iteration)} and {number(second.iteration)}" if unequal else ""
+    seeds = f"{len(first.values)} and {len(second.values)}"
     test, corrected = comparison.test, comparison.corrected
     texts = ["no variance", DASH, DASH, DASH]
     if test is not None and corrected is not None:
@@ -291,4 +287,4 @@ def _test(pair: str, score: Score, label: str, comparison: PairTest, seeds: str)
     marked = "best" if corrected is not None and corrected < LEVEL else None
     kinds = [None, None, marked, None, None]
     cells = map(cell, _TEST_HEADS[2:], [*texts, seeds], kinds)
-    return tag("tr", tag("th", pair, scope="row"), cell("Score", label), *cells)
+    return tag("tr", tag("th", " \u2212 ".join(names), scope="row"), cell("Score", label, more=where), *cells)

@@ -234,9 +234,9 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def compare_pairs(samples: Sequence[Sequence[float]]) -> list[PairTest]:
-    """Test every pair of samples; p values are corrected for the number of pairs that can be tested."""
-    pairs = list(combinations(range(len(samples)), 2))
+def compare_pairs(samples: Sequence[Sequence[float]], kinds: Sequence[str] | None = None) -> list[PairTest]:
+    """Test every pair of samples, of one kind if kinds are given; p values are corrected for the number of tests."""
+    pairs = [pair for pair in combinations(range(len(samples)), 2) if not kinds or kinds[pair[0]] == kinds[pair[1]]]
     tests = [welch_test(samples[first], samples[second]) for first, second in pairs]
     corrected = iter(holm([test.p for test in tests if test]))
     return [PairTest(*pair, test, next(corrected) if test else None) for pair, test in zip(pairs, tests, strict=True)]

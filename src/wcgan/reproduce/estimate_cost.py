@@ -210,7 +210,7 @@ def _seconds(run: PlannedRun, reached: int, costs: UnitCosts, scorer: Scorer, sm
     train = run.config.train
     left = train.iterations - reached
     every = train.evaluate_every or train.iterations
-    evaluations = -(-train.iterations // every) - reached // every  # there is always one at the end
+    evaluations = -(-train.iterations // every) - reached // every if left else 0  # there is always one at the end
     images = evaluations * (train.evaluate_images if isinstance(train, TrainConfig) else costs.test_images)
     measured = small or not isinstance(train, TrainConfig)  # a classifier is evaluated during training only
     missing = {} if measured else missing_figures(run, scorer, Run(run.folder).lines())

@@ -2,7 +2,8 @@
 
 A checkpoint is `NAME.safetensors` and then `NAME.json`, which holds the SHA-256 of both. Each is written to a
 temporary file, flushed to the disk and renamed, so that a process killed at any moment leaves the checkpoint before it
-untouched. A checkpoint that was cut short or damaged later is recognised when it is read.
+untouched, or the new one of that name: see `write_pair`. A checkpoint that was cut short or damaged later is recognised
+when it is read.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from wcgan.core.config import config_to_dict
 from wcgan.core.files import NO_SPACE, remove_leftovers
 from wcgan.core.reading import open_file, parse_json, read_bytes
-from wcgan.core.tensor_files import bytes_to_tensors, tensors_to_bytes, write_pair
+from wcgan.core.tensor_files import bytes_to_tensors, coming, tensors_to_bytes, write_pair
 from wcgan.runs.config import CHANGEABLE
 from wcgan.runs.folder import MOST_ITERATIONS, Run, config_differences, differences_to_text
 
@@ -99,7 +101,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises:
         CheckpointError: that names the file, if there is no such checkpoint or it is damaged.
     """
-    facts_file, tensors_file = path.with_suffix(".json"), path.with_suffix(".safetensors")
+    try:
+        return _read_pair(path.with_suffix(".safetensors"), path.with_suffix(".json"))
+    except CheckpointError:
+        with suppress(CheckpointError):
+            return _read_pair(path.with_suffix(".safetensors"), coming(path))
+        raise
+
+
+def _read_pair(tensors_file: Path, facts_file: Path) -> Checkpoint:
     try:
         facts = parse_json(read_bytes(facts_file, MOST_FACTS).decode("utf-8"))
     except OSError as error:
@@ -120,7 +130,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for name, (is_right, wanted) in _FACTS.items():
         if (name in facts or name == "iteration") and not is_right(facts.get(name)):
             raise CheckpointError(f"{facts_file.name}: {name} must be {wanted}")
-    if _NUMBER.fullmatch(facts_file.stem) and int(facts_file.stem) != facts["iteration"]:
+    if _NUMBER.fullmatch(tensors_file.stem) and int(tensors_file.stem) != facts["iteration"]:
         raise CheckpointError(f"{facts_file.name}: its iteration is not the number in its name")
     try:
         return Checkpoint(tensors_file, bytes_to_tensors(content), facts)

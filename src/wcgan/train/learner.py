@@ -94,10 +94,14 @@ def laid_out_like(parameter: Tensor, values: Tensor) -> Tensor:
 
 
 def count_retries(learner: Learner) -> dict[str, int]:
-    """Layer -> the number of batches so far that it could whiten only with extra shrinkage. Waits for the device."""
+    """Layer -> the number of batches so far that it could whiten only with extra shrinkage. Waits for the device.
+
+    A network that is not trained, such as a moving average, has no batches of its own.
+    """
     return {
         f"{name}.{path}": int(layer.num_retried)
         for name, network in learner.networks.items()
+        if any(parameter.requires_grad for parameter in network.parameters())
         for path, layer in network.named_modules()
         if isinstance(layer, WhiteningLayer)
     }

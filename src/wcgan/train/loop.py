@@ -258,7 +258,7 @@ def restore(tasks: Sequence[Task], rank: Rank, progress: TrainingProgress) -> tu
         each if iteration_of(each) == iteration else read_newest(task.run.checkpoints, iteration)
         for each, task in zip(found, tasks, strict=True)
     ]
-    if rank.any(rank.mean(torch.tensor(float(iteration))).item() != iteration):
+    if rank.any(rank.mean(torch.tensor(iteration, dtype=torch.float64)).item() != iteration):
         raise ValueError(
             f"the processes found different checkpoints in {tasks[0].run.folder}: it must be one that all share"
         )
