@@ -23,7 +23,7 @@ from wcgan.cli import (
     say,
     split_words,
 )
-from wcgan.core.terminal import INCOMPLETE, cells, printable
+from wcgan.core.terminal import INCOMPLETE, cells, counted, printable
 
 
 @app.command(cls=Command, rich_help_panel=MEASURE)
@@ -287,7 +287,7 @@ def study_create(
         most_participants=most,
         **text,
     )
-    say(f"{len(made.pairs) - checks} pairs and {checks} attention checks: {folder}")
+    say(f"{counted(len(made.pairs) - checks, 'pair')} and {counted(checks, 'attention check')}: {folder}")
     say(f"next: wcgan study serve {folder}")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wcgan.core.terminal import counted
 from wcgan.evaluate.protocol import facts_to_name
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import is_number, number, percent, score_to_text
@@ -172,7 +173,7 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
     if "splits" in rest:
         sets, scored = rest.pop("splits"), rest.pop("scored_by_IS", None)
         size = set_size(sets, scored)
-        each = f"{number(sets)} sets of {number(size)} images" if size else f"{number(sets)} parts of them"
+        each = f"{number(sets)} sets of {counted(int(size), 'image')}" if size else f"{number(sets)} parts of them"
         name = "IS(classifier)" if list(known) == ["classifier"] else "IS"
         parts.append(f"{name} is the mean \u00b1 standard deviation over {each}.")
     if "kid_subset_size" in rest:

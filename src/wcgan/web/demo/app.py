@@ -18,6 +18,7 @@ from starlette.datastructures import Headers
 
 import wcgan
 from wcgan.core.files import require_new, written_whole
+from wcgan.core.terminal import counted
 from wcgan.export.export import run_to_shipped
 from wcgan.report.html import Markup, join, tag
 from wcgan.runs.pretrained import find_source, shipped, shipped_generators
@@ -159,10 +160,10 @@ def describe(samplers: Samplers) -> Markup:
     lines = []
     for name, sampler in samplers.items():
         config = sampler.config
-        classes = f"{config.classes} classes" if sampler.conditional else "no classes"
+        classes = counted(config.classes or 0, "class") if sampler.conditional else "no classes"
         facts = [config.normalization, classes, f"{config.resolution}\u00a0\u00d7\u00a0{config.resolution} pixels"]
         if sampler.iteration is not None:
-            facts.append(f"{sampler.iteration:,} iterations")
+            facts.append(counted(sampler.iteration, "iteration"))
         lines.append(tag("p", tag("b", name), f": {', '.join(facts)}", class_="facts"))
     return join([tag("h1", TITLE), *lines])
 

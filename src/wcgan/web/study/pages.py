@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wcgan import __version__
+from wcgan.core.terminal import counted
 from wcgan.report.html import SHEET, Markup, cell, document, folded, head, join, table, tag
-from wcgan.report.numbers import counted, percent
+from wcgan.report.numbers import percent
 from wcgan.report.page import write_whole
 from wcgan.web.study.analysis import RESAMPLES, Analysis, Binomial, Interval, votes_to_analysis
 from wcgan.web.study.config import Study, check_count, read_study
@@ -21,11 +22,12 @@ _LARGE = 512  # pixels; pictures of this size or more are scaled smoothly
 def consent_page(study: Study, action: str) -> str:
     """The consent text, and a button to agree."""
     paragraphs = [tag("p", part.strip()) for part in re.split(r"\n\s*\n", study.consent) if part.strip()]
+    length = f"{len(study.pairs)} pairs of sets, with {counted(study.images, 'image')} per set"
     return _served(
         study.title,
         tag("h1", study.title),
         *paragraphs,
-        tag("p", f"There are {len(study.pairs)} pairs of sets, with {study.images} images per set.", class_="soft"),
+        tag("p", f"There are {length}.", class_="soft"),
         tag("form", tag("button", "I agree, begin", class_="go"), method="post", action=action),
     )
 
@@ -191,9 +193,8 @@ def analysis_to_rows(study: Study, analysis: Analysis) -> Rows:
 def analysis_to_page(study: Study, analysis: Analysis) -> str:
     """The HTML page."""
     title = f"{study.a} or {study.b}: which looks more realistic?"
-    what = (
-        f"{counted(len(analysis.people), 'participant')}, {len(analysis.labels)} classes, {study.images} images per set"
-    )
+    counts = ((len(analysis.people), "participant"), (len(analysis.labels), "class"), (study.images, "image"))
+    what = f"{', '.join(counted(*each) for each in counts)} per set"
     policy = tag("meta", http_equiv="Content-Security-Policy", content=_POLICY)
     facts = [
         tag("tr", tag("th", name, scope="row"), cell("", value)) for name, value in analysis_to_rows(study, analysis)
