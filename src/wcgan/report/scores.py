@@ -76,16 +76,15 @@ def deviation_of(evaluation: Record, name: str) -> float | None:
     return deviation if is_number(deviation) else None
 
 
-def best_runs(runs: Sequence[RunRecord], score: Score) -> set[int]:
-    """Indices of the runs with the best score, for each protocol that measured more than one run."""
-    lower = is_lower_better(score.name)
+def best_evaluations(evaluations: Sequence[Record], name: str) -> set[int]:
+    """Indices of the evaluations with the best value of a score, for each protocol that more than one of them has."""
+    lower = is_lower_better(name)
     if lower is None:
         return set()
     groups: dict[str, list[tuple[float, int]]] = {}
-    for place, run in enumerate(runs):
-        evaluation = last_evaluation(run, score)
-        value = score.of(evaluation)
-        if value is not None and math.isfinite(value):
+    for place, evaluation in enumerate(evaluations):
+        value = evaluation.get(name)
+        if is_number(value) and math.isfinite(value):
             groups.setdefault(protocol_key(evaluation), []).append((value, place))
     best = set()
     for group in groups.values():
