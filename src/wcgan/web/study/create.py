@@ -71,7 +71,7 @@ def create_study(
     check_count("images", images, 1, config.MOST_IMAGES)
     check_count("checks", checks, config.LEAST_CHECKS, config.MOST_CHECKS)
     if classes is not None:
-        check_count("classes", classes, 1, config.MOST_CLASSES)
+        check_count("classes (--pairs)", classes, 1, config.MOST_CLASSES)
     if resolution is not None:
         check_count("resolution", resolution, 1, 1024)
     require_new(out)

@@ -182,8 +182,8 @@ def analysis_to_rows(study: Study, analysis: Analysis) -> Rows:
         ("95% interval, if other people judged these classes", _interval(analysis.over_participants)),
         ("95% interval, if other people judged other classes", _interval(analysis.over_both)),
         ("Agreement between participants (Cronbach's alpha)", _agreement(analysis)),
-        (f"Classes in which most chose {study.b}", _test(analysis.by_class)),
-        (f"Participants who mostly chose {study.b}", _test(analysis.by_participant)),
+        (f"Classes in which most chose {study.b}", _test(analysis.by_class, len(analysis.labels))),
+        (f"Participants who mostly chose {study.b}", _test(analysis.by_participant, len(analysis.people))),
         ("Participants counted", f"{len(analysis.people)} of {analysis.joined}"),
         ("Not counted: did not finish", str(analysis.unfinished)),
         ("Not counted: failed the attention checks", str(analysis.failed)),
@@ -243,11 +243,11 @@ def _bar(share: float) -> Markup:
 
 
 def _people(study: Study, analysis: Analysis) -> Markup:
-    names = ("Participant", f"For {study.b}", "Checks failed", "Chose the first set", "Minutes")
+    names = ("Participant", f"For {study.b}", "Checks failed", "Chose the first set", "Seconds per pair")
     rows = []
     for number, person in enumerate(analysis.people, 1):
         values = (percent(person.preference, 0), str(person.checks_failed), percent(person.first_chosen, 0))
-        cells = zip(names[1:], (*values, f"{person.minutes:.1f}"), strict=True)
+        cells = zip(names[1:], (*values, f"{person.seconds_per_pair:.1f}"), strict=True)
         rows.append(tag("tr", tag("th", number, scope="row"), *(cell(name, value, "number") for name, value in cells)))
     heads = tag("tr", head(names[0]), *(head(name, "number") for name in names[1:]))
     return join([tag("h2", "Participants"), folded(table([heads], rows, "results"), len(rows), "participants")])
@@ -282,6 +282,7 @@ def _agreement(analysis: Analysis) -> str:
     return f"{rounded:.2f} ({analysis.grade})"
 
 
-def _test(test: Binomial) -> str:
+def _test(test: Binomial, there: int) -> str:
     p = "p < 0.0001" if test.p < 1e-4 else f"p = {test.p:.4f}"
-    return f"{test.for_b} of {test.of} ({p})"
+    ties = f", {there - test.of} tied" if test.of < there else ""
+    return f"{test.for_b} of {test.of}{ties} ({p})"
