@@ -44,7 +44,10 @@ SHEET = """
 .facts { color: var(--body-text-color-subdued); }
 @media (max-width: 700px) {
   .work > :last-child { order: -1; } /* the picture above its controls */
+  .tabs { width: calc(100% + 2.5rem) !important; margin: 0 -1.25rem; } /* into the margins of the page */
+  h1, h1 ~ .facts { margin-left: -1.25rem; }
   .tab-container button { padding: 0 5px !important; font-size: 13px !important; } /* all tabs in one row */
+  .picture [data-testid=block-label] > span { display: none; } /* the icon: captions must not reach the buttons */
 }
 figure { margin: 0; max-width: 28rem; }
 .chart { display: block; width: 100%; height: auto; overflow: visible; }

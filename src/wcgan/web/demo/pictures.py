@@ -295,7 +295,7 @@ def comparison(
         wanted = classes if sampler.conditional else None
         images = sample_images(sampler, wanted, count=count, seed=seed, truncation=truncation)
         facts = [f"{name}: {sampler.config.normalization}"]
-        facts += [] if sampler.iteration is None else [f"iteration {sampler.iteration}"]
+        facts += [] if sampler.iteration is None else [f"iteration {sampler.iteration:,}"]
         facts += [] if sampler.conditional else ["no classes"]
         pictures[name] = images_to_picture(images), ", ".join(facts)
     return pictures
