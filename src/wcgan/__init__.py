@@ -223,10 +223,10 @@ def fit(
         custom = train.Custom(callbacks, adversarial, generator, discriminator)
         weights = None if inception_weights is None else Path(inception_weights)
         outcome = train.start(config, folder, resume, stop_at, accept_config, source, weights, images, custom)
-        if outcome.stopped_by is not None:
-            raise KeyboardInterrupt(f"stopped at iteration {outcome.iteration} by signal {outcome.stopped_by}")
         if outcome.first_process:
             report.write_report([folder], folder / "report.html")
+        if outcome.stopped_by is not None:
+            raise KeyboardInterrupt(f"stopped at iteration {outcome.iteration} by signal {outcome.stopped_by}")
         return load_generator(folder) if generator is None else train.load_own_generator(folder, generator)
 
 

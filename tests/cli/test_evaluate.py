@@ -84,6 +84,16 @@ def test_what_cannot_be_scored(command, place, arguments, parts):
     assert everything(place) == before
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every folder")
+def test_a_run_in_a_folder_that_cannot_be_written_says_where_scores_can_go(command, digits_run):
+    digits_run.chmod(0o555)
+    advice = f"{digits_run / 'metrics.jsonl'} cannot be written: --out FOLDER writes the scores to another folder"
+    code, _, err = command("evaluate", digits_run, "--features", "classifier")
+    assert (code, err.splitlines()[-1]) == (2, f"wcgan: {advice}")
+    arguments = ("--features", "classifier", "--images", 20, "--metrics", "fid", "--device", "cpu", "--out", "scores")
+    assert command("evaluate", digits_run, *arguments)[0] == 0
+
+
 def test_a_page_that_finds_no_space_leaves_the_one_before(command, trained, place, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -42,6 +42,7 @@ def test_a_sample_is_one_picture_beside_the_run_unless_said_otherwise(command, t
     assert (code, out.strip()) == (0, f"4 images: {trained}/sample-9.png")
     with Image.open(trained / "sample-9.png") as picture:
         assert picture.size == (2 * 10 + 2, 2 * 10 + 2)
+    assert command("sample", trained, "-n", 1, "--out", "one.png")[1] == "1 image: one.png\n"
 
 
 @pytest.mark.parametrize(("kind", "options"), [("sample", ["-n", 4]), ("fixed-z", ["--grid", "fixed-z"])])

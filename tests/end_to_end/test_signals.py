@@ -24,7 +24,11 @@ def test_a_signal_ends_the_command_with_a_checkpoint_and_says_how_to_go_on(numbe
         process.kill()
     assert process.returncode == 128 + number
     iteration = read_newest(run.checkpoints).facts["iteration"]
-    assert out.strip() == f"stopped at iteration {iteration}; continue with: wcgan train --resume --out {run.folder}"
+    assert out.splitlines() == [
+        f"stopped at iteration {iteration}; continue with: wcgan train --resume --out {run.folder}",
+        f"report: {run.folder / 'report.html'}",
+    ]
+    assert "of 100,000, stopped" in (run.folder / "report.html").read_text()
     assert "Traceback" not in err
     lines = run.lines()
     assert [line["iteration"] for line in lines if line["kind"] == "train"] == list(range(1, iteration + 1))

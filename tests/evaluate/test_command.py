@@ -10,7 +10,14 @@ from tests.evaluate.cases import pictures, write_pictures
 from tests.train.test_start import TINY
 
 from wcgan.core.images import to_uint8
-from wcgan.evaluate.command import EvaluationConfig, doubts, evaluate, path_to_checkpoint, sampler_to_sample
+from wcgan.evaluate.command import (
+    EvaluationConfig,
+    doubts,
+    evaluate,
+    path_to_checkpoint,
+    sampler_to_sample,
+    target_to_run,
+)
 from wcgan.evaluate.image_sets import load_image_set, name_to_parts
 from wcgan.evaluate.small_classifier import Classifier, ClassifierFacts, ClassifierNetwork
 from wcgan.norm import use_batch_statistics
@@ -54,7 +61,7 @@ def test_two_folders_are_scored_with_no_dataset(folders, weights_file):
     assert list(found.scores)[:4] == ["FID", "IS", "precision", "recall"]
     assert found.scores["protocol"]["neighbours"] == 3
     assert found.scores["protocol"]["name"] == "all, 6 generated against 5, 3 sets of 2"
-    assert found.run.folder == folders[0]
+    assert target_to_run(str(folders[0])).folder == folders[0]
     assert found.notes == ("KID is left out: it draws subsets of 1,000 images; see --kid-subset-size",)
     assert found.scores["FID"] > 0
 
@@ -93,7 +100,7 @@ def test_a_run_and_each_of_its_checkpoints_can_be_scored(run):
     )
     assert (by_number.iteration, by_file.iteration, last.iteration) == (2, 2, 3)
     assert by_number.scores[FID] == by_file.scores[FID] != last.scores[FID]
-    assert by_file.run.folder == run
+    assert target_to_run(str(run / "checkpoints" / "0000002.safetensors")).folder == run
     assert path_to_checkpoint(run, "best")[1].facts["iteration"] in (2, 3)
 
 
@@ -164,7 +171,7 @@ def test_a_generator_of_the_package_is_scored_by_its_name_and_nothing_is_written
     found, by_path = (scores_of(target, **CLASSIFIER, images=30) for target in ("digits-cWC_sa", folder))
     assert found.scores[FID] == by_path.scores[FID]
     assert found.iteration == by_path.iteration > 0
-    assert found.run is None
+    assert target_to_run("digits-cWC_sa") is None
     assert not (folder / "metrics.jsonl").exists()
 
 
@@ -185,7 +192,7 @@ def test_a_folder_is_scored_by_the_classifier_of_the_reference_set(tmp_path):
 def test_a_named_set_can_be_scored_too():
     found = scores_of("digits:train", "digits:test", **CLASSIFIER, protocol="all")
     assert found.scores["protocol"]["name"] == "all, 1,438 generated against 359, 10 sets of 143"
-    assert found.run is None
+    assert target_to_run("digits:train") is None
     assert found.scores[FID] < 1
 
 

@@ -51,3 +51,9 @@ def test_a_name_of_a_file_is_refused_before_a_folder_of_that_name_is_made(comman
     assert code == 2
     assert "an export is a folder with several files: name one without .onnx" in err
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_several_classes_are_refused_for_the_number_of_them(command, tmp_path):
+    code, _, err = command("export", "digits-cWC_sa", "--format=onnx", "--classes=3,4", "--out", tmp_path / "out")
+    assert code == 2
+    assert "an export keeps one class or all: name one, not '3,4', or leave --classes out" in err

@@ -58,6 +58,23 @@ def test_the_types_of_choices_list_exactly_what_is_accepted(kind):
         assert typing.get_args(hints["coloring"]) == ("full", "diagonal")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"num_features": 8.0}, "num_features must be a whole number, got 8.0"),
+        ({"num_features": "8"}, "num_features must be a whole number, got '8'"),
+        ({"momentum": "0.1"}, "momentum must be a number, got '0.1'"),
+        ({"eps": None}, "eps must be a number, got None"),
+        ({"groups": 2.0}, "groups must be a whole number, got 2.0"),
+        ({"classes": 3.0}, "classes must be a whole number, got 3.0"),
+    ],
+)
+def test_a_number_of_another_type_is_named(arguments, sentence):
+    kind = wcgan.ConditionalWhiteningColoring2d if "classes" in arguments else wcgan.WhiteningColoring2d
+    with pytest.raises(TypeError, match=f"^{sentence}$"):
+        kind(**{"num_features": 8, **arguments})
+
+
 # Volumes
 
 

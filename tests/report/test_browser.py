@@ -61,7 +61,9 @@ def pages(tmp_path_factory):
         ]
         for place, row in enumerate(TABLES["ablation-cWC"].rows)
     }
+    twice = [*training(), *evaluations(), *evaluations(generated=50)]
     return {
+        "protocols": write_report([write_run(folder / "run", records=twice)], folder / "protocols.html"),
         "many": write_table(TABLES["ablation-cWC"], many, folder / "many")["html"],
         "compare": page,
         "table": write_table(table, runs, folder, 0.1, ["Narrower."])["html"],
@@ -107,6 +109,13 @@ def test_what_differs_between_many_rows_wraps_and_does_not_scroll(opened, width)
     page, _ = opened("many", width, "light")
     assert page.locator(".differences tbody tr").count() == 4
     assert page.locator(".scroll:has(.differences)").evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_scores_of_two_protocols_do_not_scroll(opened, width):
+    page, _ = opened("protocols", width, "light")
+    assert page.locator(".runs tbody tr").count() == 2
+    assert page.locator(".scroll:has(.runs)").evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
 def test_dark_paper_is_dark_and_light_paper_light(opened):

@@ -233,14 +233,18 @@ def test_a_protocol_that_is_not_known_is_shown_key_by_key(report, tmp_path):
     assert rows(page)[0]["FID"] == "17.16"
 
 
-def test_two_protocols_of_one_iteration_are_two_columns(report, tmp_path):
+def test_two_protocols_of_one_iteration_are_two_rows(report, tmp_path):
     by = {
         name: [{"kind": "evaluation", "iteration": 1000, "FID": value, "protocol": {"name": name}}]
         for name, value in (("paper-5k", 20.25), ("paper-10k", 17.25))
     }
     page = report(write_run(tmp_path / "run", records=[*training(), *by["paper-5k"], *by["paper-10k"]]))
-    (row,) = rows(page)
-    assert (row["FID, paper-5k"], row["FID, paper-10k"], row["Protocol"]) == ("20.25", "17.25", "A, B")
+    first, second = rows(page)
+    assert [(row["Run"], row["FID"], row["Protocol"]) for row in (first, second)] == [
+        ("run", "20.25", "A"),
+        ("run", "17.25", "B"),
+    ]
+    assert (first["Variant"], second["Variant"]) == ("cWC", "")  # what is the same is said once
 
 
 def test_the_generators_conditioning_is_drawn_where_it_was_measured(report, tmp_path):

@@ -109,6 +109,7 @@ def test_the_last_of_two_settings_of_a_field_counts():
         ("trian.iterations=3", ["unknown section 'trian'", "data, generator, discriminator, train"]),
         ("preset.name=3", ["unknown section 'preset'"]),
         ("train.iteration=3", ["unknown field train.iteration: did you mean train.iterations?"]),
+        ("generator.options.groups=4", ["generator.options is set as a whole: 'generator.options={groups: 4}'"]),
         ("train.lr=3", ["unknown field train.lr; known are", "train.iterations", "train.critic_steps"]),
         ("train.iterations=many", ["train.iterations must be a whole number", "'many'"]),
         ("train.iterations=2.5", ["train.iterations must be a whole number", "2.5"]),

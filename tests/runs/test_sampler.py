@@ -196,3 +196,9 @@ def test_an_interpolation_that_cannot_be_is_refused(normalization, options, said
         sampler(normalization).interpolate(**{"frames": 2, "count": 2, **options})
     with pytest.raises(ValueError, match=r"the position must be from 0 to 1, got 1\.5"):
         sampler(normalization).between(1.5)
+
+
+@pytest.mark.parametrize("count", ["3", 2.5])
+def test_a_count_that_is_no_whole_number_is_named(count):
+    with pytest.raises(TypeError, match=f"^count must be a whole number, got {count!r}$"):
+        sampler("WC").sample(count)

@@ -208,7 +208,7 @@ def test_an_error_in_a_callback_ends_the_training_and_all_callbacks(tmp_path):
     assert fit(tmp_path / "run", resume=True).iteration == 4
 
 
-def test_an_interrupted_training_writes_a_checkpoint_and_says_so(tmp_path):
+def test_an_interrupted_training_writes_a_checkpoint_and_a_report_and_says_so(tmp_path):
     class Interrupt(Callback):
         def on_metrics(self, iteration, values):
             if iteration == 1:
@@ -217,6 +217,7 @@ def test_an_interrupted_training_writes_a_checkpoint_and_says_so(tmp_path):
     with pytest.raises(KeyboardInterrupt, match=r"stopped at iteration \d by signal 2"):
         fit(tmp_path / "run", callbacks=[Interrupt()])
     assert list((tmp_path / "run" / "checkpoints").glob("*.safetensors"))
+    assert (tmp_path / "run" / "report.html").exists()
 
 
 # Losses and networks of your own

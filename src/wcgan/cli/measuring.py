@@ -23,7 +23,7 @@ from wcgan.cli import (
     say,
     split_words,
 )
-from wcgan.core.terminal import INCOMPLETE, cells, printable
+from wcgan.core.terminal import INCOMPLETE, cells, counted, printable
 
 
 @app.command(cls=Command, rich_help_panel=MEASURE)
@@ -77,6 +77,7 @@ def evaluate(
     ] = None,
 ) -> None:
     """Score a run or any images: IS, FID, KID, precision, recall, each with its protocol."""
+    from wcgan.core.files import require_writable
     from wcgan.core.terminal import progress_bars
     from wcgan.evaluate import command
     from wcgan.report import scores_to_rows, write_report
@@ -100,6 +101,9 @@ def evaluate(
         batch=batch,
         device=device,
     )
+    run = command.target_to_run(target) if folder is None else Run(folder)
+    if run is not None:
+        require_writable(run.metrics, "--out FOLDER writes the scores to another folder")
     with progress_bars() as progress:
         measured = command.evaluate(target, config, progress)
     if not measured.first_process:
@@ -112,7 +116,6 @@ def evaluate(
     out.print(table)
     for line in (*facts, *measured.notes):
         say(line)
-    run = measured.run if folder is None else Run(folder)
     if run is not None:
         run.folder.mkdir(parents=True, exist_ok=True)
         run.record("evaluation", measured.iteration, **measured.scores)
@@ -284,7 +287,7 @@ def study_create(
         most_participants=most,
         **text,
     )
-    say(f"{len(made.pairs) - checks} pairs and {checks} attention checks: {folder}")
+    say(f"{counted(len(made.pairs) - checks, 'pair')} and {counted(checks, 'attention check')}: {folder}")
     say(f"next: wcgan study serve {folder}")
 
 

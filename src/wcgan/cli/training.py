@@ -88,8 +88,10 @@ def train(
         _print_plan(training.dry_run(config, folder, resume, origin))
     outcome = training.start(config, folder, resume, stop_at, accept_config, origin, weights)
     weights_again = "" if weights is None else f" --inception-weights {quote(str(weights))}"
-    if _report_wanted("train", outcome, config.train.iterations, folder, weights_again):
+    _print_outcome("train", outcome, config.train.iterations, folder, weights_again)
+    if outcome.first_process:
         say(f"report: {write_report([folder], folder / 'report.html')}")
+    _exit_if_stopped(outcome)
 
 
 @app.command(cls=Command, rich_help_panel=TRAIN)
@@ -138,10 +140,12 @@ def classify(
         outcome = training.go_on_with_classifiers(own, stop_at, accept_config, data, strict, settings)
     else:
         outcome = training.start_classifiers(config, folder, seeds, resume, stop_at, accept_config)
-    if _report_wanted("classify", outcome, config.train.iterations, folder):
+    _print_outcome("classify", outcome, config.train.iterations, folder)
+    if outcome.first_process:
         runs = folder_to_runs(folder)
         say(f"report: {write_report(runs, folder / 'report.html')}")
         say(runs_to_error(read_runs(runs)))
+    _exit_if_stopped(outcome)
 
 
 @app.command(cls=Command, rich_help_panel=TRAIN)
@@ -216,20 +220,23 @@ def _print_plan(plan: dict[str, str]) -> NoReturn:
     raise typer.Exit(INCOMPLETE if "missing" in plan else 0)
 
 
-def _report_wanted(command: str, outcome: "Outcome", planned: int, folder: Path, more: str = "") -> bool:
-    """Prints how a training ended -> whether to write a report. Exits with 128 + N after signal N."""
-    finished = outcome.iteration >= planned
-    if outcome.first_process and not finished:
+def _print_outcome(command: str, outcome: "Outcome", planned: int, folder: Path, more: str = "") -> None:
+    """Prints how a training ended, in the first process."""
+    if not outcome.first_process:
+        return
+    if outcome.iteration < planned:
         again = f"wcgan {command} --resume --out {quote(str(folder))}{more}"
         say(f"{'stopped' if outcome.trained else 'already'} at iteration {outcome.iteration}; continue with: {again}")
+    elif outcome.trained:
+        say(f"finished at iteration {outcome.iteration}: {folder}")
+    else:
+        say(f"already finished at iteration {outcome.iteration}: {folder} (--iterations extends it)")
+
+
+def _exit_if_stopped(outcome: "Outcome") -> None:
+    """Exits with 128 + N after signal N."""
     if outcome.stopped_by is not None:
         raise typer.Exit(128 + outcome.stopped_by)
-    if outcome.first_process and finished:
-        if outcome.trained:
-            say(f"finished at iteration {outcome.iteration}: {folder}")
-        else:
-            say(f"already finished at iteration {outcome.iteration}: {folder} (--iterations extends it)")
-    return outcome.first_process
 
 
 @app.command(cls=Command, rich_help_panel=TRAIN)

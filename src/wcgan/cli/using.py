@@ -17,6 +17,7 @@ from wcgan.cli import (
     say,
     split_words,
 )
+from wcgan.core.terminal import counted
 
 SOURCES = "Run, checkpoint, exported folder, shipped generator, or OWNER/NAME on the Hugging Face hub."
 Source = Annotated[
@@ -73,7 +74,7 @@ def sample(
     check_images_target(target)
     drawn = load_generator(found, checkpoint, device).sample(number, wanted, seed, truncation)
     write_images(drawn, target)
-    say(f"{number} images: {target}")
+    say(f"{counted(number, 'image')}: {target}")
 
 
 @app.command(cls=Command, rich_help_panel=USE)

@@ -119,6 +119,11 @@ def override(config: AnyConfig, settings: Sequence[str]) -> AnyConfig:
             raise ValueError(f"a setting is section.field=value, such as train.iterations=1000; got {setting!r}")
         if section not in sections:
             raise ValueError(f"unknown section {section!r} in {setting}; known are {', '.join(sections)}")
+        field, _, inner = name.partition(".")
+        if inner and isinstance(values[section].get(field), dict):
+            raise ValueError(
+                f"{section}.{field} is set as a whole: '{section}.{field}={{{shortened(f'{inner}: {text}')}}}'"
+            )
         try:
             values[section][name] = parse_yaml(text)
         except ValueError as error:

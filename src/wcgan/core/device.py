@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from wcgan.core.processes import process_count, process_here, processes_here
+from wcgan.core.terminal import counted
 
 
 class HardwareSettings(Protocol):
@@ -49,7 +50,7 @@ class Hardware:
     def describe(self) -> dict[str, str]:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "CPU"
         count = torch.get_num_threads()
-        threads = "" if self.device.type == "cuda" else f", {count} thread{'s' if count > 1 else ''}"
+        threads = "" if self.device.type == "cuda" else f", {counted(count, 'thread')}"
         return {
             "device": f"{name}{threads}",
             "precision": str(self.precision).removeprefix("torch."),

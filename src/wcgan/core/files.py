@@ -104,6 +104,13 @@ def require_new(folder: Path, advice: str = "name another with --out") -> None:
         raise ValueError(f"{folder} exists already: {advice}")
 
 
+def require_writable(file: Path, advice: str) -> None:
+    """Raises a ValueError that ends in the advice if the permissions of a file or its folder are against writing it."""
+    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    if not all(os.access(path, os.W_OK) for path in (file, folder) if path.exists()):
+        raise ValueError(f"{file} cannot be written: {advice}")
+
+
 # Locks. The kernel releases an flock when its process ends, however it ends. The library `filelock` uses flock too, but
 # on file systems without it raises (ENOLCK, EOPNOTSUPP) or leaves a file behind that outlives its process (ENOSYS).
 

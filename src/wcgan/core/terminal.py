@@ -83,6 +83,17 @@ def shortened(text: str) -> str:
     return printable(text if len(text) <= 40 else f"{text[:40]}...")
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, in the plural where needed.
+
+    Example:
+        >>> counted(1, "run"), counted(1200, "run"), counted(2, "class")
+        ('1 run', '1,200 runs', '2 classes')
+    """
+    plural = noun if count == 1 else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{count:,} {plural}"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message that is not blank, or the error's name.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wcgan.core.terminal import OnProgress, printable, shown
+from wcgan.core.terminal import OnProgress, counted, printable, shown
 from wcgan.data.arrays import arrays_to_recipe, load_digits
 from wcgan.data.folder import folder_splits, folder_to_glance, folder_to_recipe
 from wcgan.data.imagenet import imagenet_to_recipe
@@ -173,7 +173,7 @@ def load(
         listed = ", ".join(map(printable, pack.skipped[:_NAMED_WHEN_SKIPPED]))
         more = len(pack.skipped) - _NAMED_WHEN_SKIPPED
         listed += f" and {more} more" if more > 0 else ""
-        unreadable = f"{len(pack.skipped)} image{'s' if len(pack.skipped) > 1 else ''} of {printable(name)}"
+        unreadable = f"{counted(len(pack.skipped), 'image')} of {printable(name)}"
         if strict:
             raise ValueError(f"{unreadable} cannot be read: {listed}; mend or remove them")
         there = set() if pack.labels is None else set(pack.labels.unique().tolist())
@@ -241,7 +241,7 @@ def from_tensors(images: Tensor, labels: Tensor | None = None, classes: Sequence
         names = names or tuple(map(str, range(int(labels.max()) + 1)))
         if labels.min() < 0 or labels.max() >= len(names):
             raise ValueError(
-                f"labels of {len(names)} classes are 0 to {len(names) - 1}, got {int(labels.min())} to "
+                f"labels of {counted(len(names), 'class')} are 0 to {len(names) - 1}, got {int(labels.min())} to "
                 f"{int(labels.max())}"
             )
     images = images.cpu().contiguous()

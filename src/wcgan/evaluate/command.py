@@ -99,8 +99,6 @@ class Evaluation:
     """The scores under their names, the protocol, the time and the hardware."""
     iteration: int
     """Iteration of the generator; 0 for images."""
-    run: Run | None
-    """The run or folder of images whose metrics get the scores; None for what comes with the package."""
     notes: tuple[str, ...]
     """What was left out and why."""
     first_process: bool
@@ -131,8 +129,15 @@ def evaluate(target: str, config: EvaluationConfig, progress: OnProgress | None 
         shown = progress if rank.first else None
         if not is_run:
             return _evaluate_set(target, config, rank, shown)
-        measured = _evaluate_run(path, config, rank, shown)
-        return replace(measured, run=None) if is_shipped else measured  # nothing is written into the package
+        return _evaluate_run(path, config, rank, shown)
+
+
+def target_to_run(target: str) -> Run | None:
+    """The run or folder of images whose metrics get the scores; None for named sets and generators of the package."""
+    path = Path(target)
+    if path.suffix == ".safetensors":
+        path = path.parent.parent
+    return Run(path) if path.is_dir() else None
 
 
 def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: OnProgress | None) -> Evaluation:
@@ -178,7 +183,7 @@ def _evaluate_run(path: Path, config: EvaluationConfig, rank: Rank, progress: On
         scores["protocol"]["generator"] = "not averaged"
     if config.batch_statistics is not None:
         scores["protocol"]["statistics"] = f"of batches of {config.batch_statistics}"
-    return Evaluation(scores, int(found.facts["iteration"]), run, notes, rank.first)
+    return Evaluation(scores, int(found.facts["iteration"]), notes, rank.first)
 
 
 def default_protocol(name: str) -> Protocol:
@@ -216,7 +221,7 @@ def _evaluate_set(target: str, config: EvaluationConfig, rank: Rank, progress: O
     networks = _networks(config, reference, name_to_parts(config.reference)[0], device, rank, None, progress)
     metrics, plan, notes = _plan(config, networks, protocol, len(reference), len(images))
     scores = evaluate_images(images, reference, networks, plan, **_options(config, metrics, rank, progress))
-    return Evaluation(scores, 0, Run(Path(target)) if Path(target).is_dir() else None, notes, rank.first)
+    return Evaluation(scores, 0, notes, rank.first)
 
 
 def path_to_checkpoint(path: Path, wanted: str) -> tuple[Run, Checkpoint]:

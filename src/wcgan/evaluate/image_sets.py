@@ -15,7 +15,7 @@ from torch import Tensor
 from wcgan import data
 from wcgan.core.device import random_generator
 from wcgan.core.processes import Rank
-from wcgan.core.terminal import OnProgress
+from wcgan.core.terminal import OnProgress, counted
 from wcgan.data import Dataset
 from wcgan.evaluate.small_classifier import Classifier
 from wcgan.evaluate.train_small_classifier import load_small_classifier
@@ -121,7 +121,7 @@ def hold_out(images: Dataset, test: bool) -> Dataset:
     """
     if len(images) < 2 * HELD_OUT:
         raise ValueError(
-            f"{images.name} has {len(images)} images and no test split, for which every tenth is kept out: "
+            f"{images.name} has {counted(len(images), 'image')} and no test split, for which every tenth is kept out: "
             f"{2 * HELD_OUT} are needed at least"
         )
     chosen = (torch.arange(len(images)) % HELD_OUT == HELD_OUT - 1) == test

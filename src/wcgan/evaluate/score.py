@@ -12,7 +12,7 @@ import torch
 
 from wcgan import __version__
 from wcgan.core.processes import Rank
-from wcgan.core.terminal import OnProgress
+from wcgan.core.terminal import OnProgress, counted
 from wcgan.data import Dataset
 from wcgan.evaluate.fid import frechet_distance
 from wcgan.evaluate.image_sets import ChunkedImages, GeneratedImages, Sample, StoredImages, batches
@@ -225,4 +225,4 @@ def _device_to_words(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     count = torch.get_num_threads()
-    return f"{platform.processor() or platform.machine()} CPU, {count} thread{'s' if count > 1 else ''}"
+    return f"{platform.processor() or platform.machine()} CPU, {counted(count, 'thread')}"

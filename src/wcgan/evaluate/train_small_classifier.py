@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from wcgan.core.device import find_device
 from wcgan.core.tensor_files import fingerprint, load_cached, save_cached
+from wcgan.core.terminal import counted
 from wcgan.data import Dataset
 from wcgan.evaluate.small_classifier import (
     Classifier,
@@ -203,11 +204,13 @@ def check_learnable(training: Dataset, test: Dataset | None) -> None:
         )
     if len(training.classes) < 2:
         raise ValueError(
-            f"dataset {training.name!r} has {len(training.classes)} class(es): a classifier needs at least 2"
+            f"dataset {training.name!r} has {counted(len(training.classes), 'class')}: a classifier needs at least 2"
         )
     least = 10 if test is None else 2
     if len(training) < least:
-        raise ValueError(f"dataset {training.name!r} has {len(training)} image(s): a classifier needs at least {least}")
+        raise ValueError(
+            f"dataset {training.name!r} has {counted(len(training), 'image')}: a classifier needs at least {least}"
+        )
     if test is None:
         return
     if test.labels is None or len(test) == 0:

@@ -14,7 +14,7 @@ import wcgan
 from wcgan.core.config import config_to_dict
 from wcgan.core.files import is_named_like_a_file, require_new, write_atomically, written_whole
 from wcgan.core.reading import parse_json, read_text
-from wcgan.core.terminal import OnProgress
+from wcgan.core.terminal import OnProgress, shown
 from wcgan.evaluate.protocol import facts_to_name, is_unusual
 from wcgan.export.programs import Servable, make_servable, write_compiled, write_onnx, write_program
 from wcgan.nets import Generator
@@ -64,6 +64,8 @@ def export_run(
         raise ValueError(f"an export is a folder with several files: name one without {folder.suffix}, not {folder}")
     require_new(folder)
     sampler = load_generator(run, checkpoint, "cpu")
+    if isinstance(label, str) and "," in label and label not in sampler.class_names:
+        raise ValueError(f"an export keeps one class or all: name one, not {shown(label)}, or leave --classes out")
     if label is not None:
         sampler.labels(1, label)  # which a generator without classes refuses
     only = None if label is None else sampler.class_number(label)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wcgan.core.config import config_to_yaml
 from wcgan.core.images import grid, scale_to_show, write_png
-from wcgan.core.terminal import OnProgress, rows_to_markdown
+from wcgan.core.terminal import OnProgress, counted, rows_to_markdown
 from wcgan.export.export import write_state
 from wcgan.nets import Generator, GeneratorConfig
 from wcgan.report import scores_to_rows
@@ -123,7 +123,7 @@ def run_to_card(run: Run, sampler: Sampler) -> str:
     title = f"{made.normalization} generator for {config.data.name}, {made.resolution} x {made.resolution}"
     lead = (
         f"A {made.kind} generator with {made.normalization} normalisation (whitening and coloring batch transform), "
-        f"trained for {sampler.iteration} iterations."
+        f"trained for {counted(sampler.iteration or 0, 'iteration')}."
     )
     body = "\n\n".join(f"## {name}\n\n{text}" for name, text in sections.items())
     return f"# {title}\n\n{lead}\n\n![Samples]({SAMPLES})\n\n{body}\n"

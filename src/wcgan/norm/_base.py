@@ -4,6 +4,7 @@ Running statistics themselves are in `_running`; the colorings are in `unconditi
 """
 
 import math
+from numbers import Integral, Real
 from typing import Any, NoReturn
 
 import torch
@@ -22,6 +23,13 @@ from wcgan.functional.normalize import Statistics
 from wcgan.functional.parts import batch_norm_parts, color_diagonally, whiten_color_parts
 from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
+
+
+def check_numbers(kind: type, what: str, **values: object) -> None:
+    """Raises a TypeError that names the first argument of another kind."""
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be {what}, got {value!r}")
 
 
 class NotScriptable:
@@ -58,6 +66,8 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
+        check_numbers(Integral, "a whole number", num_features=num_features, groups=groups, iterations=iterations)
+        check_numbers(Real, "a number", eps=eps, momentum=0 if momentum is None else momentum)
         if num_features < 1:
             raise ValueError(f"num_features must be at least 1, got {num_features}")
         if momentum is not None and not 0 <= momentum <= 1:

@@ -5,6 +5,7 @@ The coloring matrices are computed in `coloring_slots`: cWC has one per class, c
 """
 
 import math
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn.functional import normalize
 
 from wcgan.functional._operators import is_eager, transformed, within_transform, without_autocast
 from wcgan.functional.affine import Shared, add_shared
-from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, is_fx_proxy
+from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, check_numbers, is_fx_proxy
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels, check_labels_on_cpu
 from wcgan.norm.unconditional import (
     COLORINGS,
@@ -85,6 +86,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         classes = same_argument("classes", classes, "num_classes", num_classes)
         if classes is None:
             raise TypeError("give the number of classes with classes= or num_classes=")
+        check_numbers(Integral, "a whole number", classes=classes)
         if classes < 1:
             raise ValueError(f"classes must be at least 1, got {classes}")
         check_choice("coloring", coloring, ("full", "diagonal"))
@@ -305,7 +307,8 @@ class ConditionalWhiteningColoring2d(ConditionalWhiteningColoring):
         bias: :math:`\beta`, `(d,)`; None if `shared="none"`.
 
     Raises:
-        TypeError: if the input is not floating-point, or the labels are neither integers nor weights.
+        TypeError: for an argument of another type, an input that is not floating-point, and labels that are neither
+            integers nor weights.
         ValueError: for an argument out of range, an input of another rank or channel count, fewer than two positions in
             training, or a label out of range. On a GPU the error for a label comes at the layer's next call; the output
             is NaN until then.

@@ -183,7 +183,7 @@ class WhiteningColoring2d(WhiteningColoring):
         num_nonfinite: number of training batches with NaN or Inf; they are not in the running averages.
 
     Raises:
-        TypeError: if the input is not a floating-point tensor.
+        TypeError: for an argument of another type, or an input that is not a floating-point tensor.
         ValueError: for an argument out of range, an input of another rank or channel count, or fewer than two positions
             if batch statistics are used.
 

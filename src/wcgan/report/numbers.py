@@ -35,16 +35,6 @@ def number(value: Any, digits: int = 4) -> str:
     return _with_minus(written) if value < 0 else written
 
 
-def counted(count: int, noun: str) -> str:
-    """A count with its noun, in the plural where needed.
-
-    Example:
-        >>> counted(1, "run"), counted(1200, "run")
-        ('1 run', '1,200 runs')
-    """
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
-
-
 def percent(value: Any, digits: int = 1, whole: float = 1.0) -> str:
     """A part of a whole in percent; `whole=100` for a value that is in percent already.
 

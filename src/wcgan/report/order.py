@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from wcgan.core.terminal import counted
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import DASH, difference_to_text, number, p_to_text
 from wcgan.report.paper_comparison import Results
@@ -130,7 +131,7 @@ def pairs_to_sentence(pairs: Sequence[Pair]) -> str:
         counts.append((len(orders) - orders.count(REVERSED), orders.count(EVERY)))
     (means, every), (best_means, best_every) = counts
     return (
-        f"The paper separates {len(pairs)} pairs of these rows by more than {SEPARATION:g} {MEASURE}. After equally "
-        f"many iterations, {means} have its order by their means, {every} with every seed; by the best until then, "
-        f"{best_means} and {best_every}."
+        f"The paper separates {counted(len(pairs), 'pair')} of these rows by more than {SEPARATION:g} {MEASURE}. "
+        f"After equally many iterations, {means} have its order by their means, {every} with every seed; by the best "
+        f"until then, {best_means} and {best_every}."
     )

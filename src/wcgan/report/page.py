@@ -14,12 +14,13 @@ from markupsafe import Markup
 from wcgan import __version__
 from wcgan.core.files import write_atomically
 from wcgan.core.images import grid, image_to_png, pixels_to_image
+from wcgan.core.terminal import counted
 from wcgan.paper.tables import Table
 from wcgan.report.charts import swatch
 from wcgan.report.curves import groups_to_curves, results_to_figure
 from wcgan.report.formats import results_to_csv, results_to_latex, results_to_markdown
 from wcgan.report.html import SHEET, document, join, tag
-from wcgan.report.numbers import counted, number
+from wcgan.report.numbers import number
 from wcgan.report.paper_comparison import Results, runs_to_results
 from wcgan.report.read import Picture, RunRecord, read_runs
 from wcgan.report.sections import (
@@ -234,7 +235,7 @@ def _figure(run: RunRecord, style: int, sample: Sample) -> Markup:
     image = tag(
         "img",
         src="data:image/png;base64," + base64.b64encode(picture.png).decode("ascii"),
-        alt=f"Samples from {run.name} after {picture.iteration} iterations: {rows}",
+        alt=f"Samples from {run.name} after {counted(picture.iteration, 'iteration')}: {rows}",
         width=picture.width * scale,
         height=picture.height * scale,
         class_="small" if scale > 1 else None,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wcgan.core.terminal import counted
 from wcgan.evaluate.protocol import facts_to_name
 from wcgan.paper.tables import MEASURES
 from wcgan.report.numbers import is_number, number, percent, score_to_text
@@ -75,16 +76,15 @@ def deviation_of(evaluation: Record, name: str) -> float | None:
     return deviation if is_number(deviation) else None
 
 
-def best_runs(runs: Sequence[RunRecord], score: Score) -> set[int]:
-    """Indices of the runs with the best score, for each protocol that measured more than one run."""
-    lower = is_lower_better(score.name)
+def best_evaluations(evaluations: Sequence[Record], name: str) -> set[int]:
+    """Indices of the evaluations with the best value of a score, for each protocol that more than one of them has."""
+    lower = is_lower_better(name)
     if lower is None:
         return set()
     groups: dict[str, list[tuple[float, int]]] = {}
-    for place, run in enumerate(runs):
-        evaluation = last_evaluation(run, score)
-        value = score.of(evaluation)
-        if value is not None and math.isfinite(value):
+    for place, evaluation in enumerate(evaluations):
+        value = evaluation.get(name)
+        if is_number(value) and math.isfinite(value):
             groups.setdefault(protocol_key(evaluation), []).append((value, place))
     best = set()
     for group in groups.values():
@@ -172,7 +172,7 @@ def protocol_to_sentence(protocol: Any, seeds: list[Any]) -> str:
     if "splits" in rest:
         sets, scored = rest.pop("splits"), rest.pop("scored_by_IS", None)
         size = set_size(sets, scored)
-        each = f"{number(sets)} sets of {number(size)} images" if size else f"{number(sets)} parts of them"
+        each = f"{number(sets)} sets of {counted(int(size), 'image')}" if size else f"{number(sets)} parts of them"
         name = "IS(classifier)" if list(known) == ["classifier"] else "IS"
         parts.append(f"{name} is the mean \u00b1 standard deviation over {each}.")
     if "kid_subset_size" in rest:

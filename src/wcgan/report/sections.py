@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from wcgan.core.config import flattened
+from wcgan.core.terminal import counted
 from wcgan.report.charts import swatch
 from wcgan.report.formats import Part, results_to_parts
 from wcgan.report.html import cell, empty, folded, head, join, table, tag
-from wcgan.report.numbers import DASH, counted, duration, number, p_to_text, score_to_text
+from wcgan.report.numbers import DASH, duration, number, p_to_text, score_to_text
 from wcgan.report.order import EXPLAINED, HEADS, pairs_to_rows, pairs_to_sentence, results_to_pairs
 from wcgan.report.paper_comparison import Results
 from wcgan.report.read import Record, RunRecord, protocol_key
 from wcgan.report.scores import (
     Score,
-    best_runs,
+    best_evaluations,
     evaluation_to_text,
     evaluations_to_protocols,
     last_evaluation,
@@ -89,33 +90,28 @@ def order_to_section(results: Results) -> Markup:
 
 
 def runs_to_section(groups: Sequence[Group]) -> Markup:
-    """A row per run with its last scores; the runs of a group share a colour."""
-    runs = [run for group in groups for run in group.runs]
-    styles = [style for style, group in enumerate(groups) for _ in group.runs]
-    scores = runs_to_scores(runs)
-    protocols = evaluations_to_protocols(record for run in runs for record in last_evaluations(run))
-    best = {score: best_runs(runs, score) for score in scores}
+    """A row per run with its last scores, or one for each of their protocols; the runs of a group share a colour."""
+    styled = [(style, run) for style, group in enumerate(groups) for run in group.runs]
+    runs = [run for _, run in styled]
+    names = list(dict.fromkeys(score.name for score in runs_to_scores(runs)))
+    shown = [(style, run, record) for style, run in styled for record in last_evaluations(run) or [{}]]
+    records = [record for _, _, record in shown]
+    protocols = evaluations_to_protocols(record for record in records if record)
+    best = {name: best_evaluations(records, name) for name in names}
     heads = [("Run", ""), ("Variant", ""), ("Dataset", ""), ("Iterations", "number"), ("Real images", "number")]
-    heads += [("Time", "number"), *((score_to_label(s, scores), "number") for s in scores), ("Protocol", "")]
+    heads += [("Time", "number"), *((name, "number") for name in names), ("Protocol", "")]
     rows = []
-    for place, run in enumerate(runs):
-        last: Record = run.training[-1] if run.training else {}
-        cells = [
-            cell("Variant", run.variant or DASH),
-            cell("Dataset", run.dataset or DASH),
-            cell("Iterations", number(run.iteration), "number", more=_progress(run)),
-            cell("Real images", number(last.get("images")), "number"),
-            cell("Time", duration(run.seconds), "number"),
-        ]
-        for score in scores:
-            kind = "number best" if place in best[score] else "number"
-            cells.append(cell(score_to_label(score, scores), last_score_to_text(run, score), kind))
-        records = last_evaluations(run)
-        letters = ", ".join(dict.fromkeys(protocols[protocol_key(record)].letter for record in records))
-        late = records and records[0]["iteration"] != run.iteration
-        more = f"at iteration {number(records[0]['iteration'])}" if late else ""
-        cells.append(cell("Protocol", letters or "none yet", more=more))
-        rows.append(tag("tr", tag("th", swatch(styles[place]), run.name, scope="row"), *cells))
+    for place, (style, run, record) in enumerate(shown):
+        first = place == 0 or shown[place - 1][1] is not run
+        facts = _run_to_cells(run) if first else [cell(name, "", "missing") for name, _ in heads[1:6]]
+        figures = (
+            cell(name, evaluation_to_text(record, name), "number best" if place in best[name] else "number")
+            for name in names
+        )
+        letter = protocols[protocol_key(record)].letter if record else "none yet"
+        late = record and record["iteration"] != run.iteration
+        protocol = cell("Protocol", letter, more=f"at iteration {number(record['iteration'])}" if late else "")
+        rows.append(tag("tr", tag("th", swatch(style), run.name, scope="row"), *facts, *figures, protocol))
     notes = [tag("p", run.problem, class_="note warn") for run in runs if run.problem]
     notes += [tag("p", tag("b", f"Protocol {p.letter}. "), p.sentence, class_="note") for p in protocols.values()]
     if len(protocols) > 1:
@@ -124,7 +120,19 @@ def runs_to_section(groups: Sequence[Group]) -> Markup:
         marked = "Highlighted: the best run under each protocol. \u2193 lower is better, \u2191 higher is better."
         notes.append(tag("p", marked, class_="note soft"))
     header = tag("tr", *(head(name, kind) for name, kind in heads))
-    return join([tag("h2", "Runs"), folded(table([header], rows, "runs"), len(rows), "runs"), *notes])
+    return join([tag("h2", "Runs"), folded(table([header], rows, "runs"), len(runs), "runs"), *notes])
+
+
+def _run_to_cells(run: RunRecord) -> list[Markup]:
+    """What a run is, and how far."""
+    last: Record = run.training[-1] if run.training else {}
+    return [
+        cell("Variant", run.variant or DASH),
+        cell("Dataset", run.dataset or DASH),
+        cell("Iterations", number(run.iteration), "number", more=_progress(run)),
+        cell("Real images", number(last.get("images")), "number"),
+        cell("Time", duration(run.seconds), "number"),
+    ]
 
 
 def last_score_to_text(run: RunRecord, score: Score) -> str:

@@ -77,6 +77,8 @@ class Sampler:
 
     def noise(self, count: int, seed: int) -> Tensor:
         """z ~ N(0, I) `(count, noise)`, drawn on the CPU so that a seed means the same everywhere."""
+        if not hasattr(count, "__index__"):
+            raise TypeError(f"count must be a whole number, got {shown(count)}")
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
         return torch.randn(count, self.config.noise, generator=random_generator(seed, "sample", 0))

@@ -16,7 +16,7 @@ from wcgan import data
 from wcgan.core.device import find_hardware
 from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
-from wcgan.core.terminal import announce
+from wcgan.core.terminal import announce, counted
 from wcgan.data import Dataset
 from wcgan.data.dataset import outline
 from wcgan.evaluate.command import evaluator_for, path_to_checkpoint
@@ -289,7 +289,7 @@ def length_to_words(config: Config, dataset: Dataset) -> str:
     settings = config.train
     passes = settings.iterations * settings.critic_steps * settings.batch / len(dataset)
     return (
-        f"{settings.iterations:,} iterations of {settings.critic_steps} + 1 updates, "
+        f"{counted(settings.iterations, 'iteration')} of {settings.critic_steps} + 1 updates, "
         f"{passes:,.{1 if passes < 100 else 0}f} passes over the data"
     )
 
@@ -334,8 +334,8 @@ def dry_run(
     saved = [tensor for network in players.networks.values() for tensor in network.state_dict().values()]
     state = 4 * sum(t.numel() for t in saved) / 1e6 + 8 * sum(millions)  # and Adam's two moments, float32, in MB
     return {
-        "data": f"{dataset.name}: {len(dataset):,} images of {'x'.join(map(str, dataset.images.shape[1:]))}, "
-        f"{classes or 'no'} class{'' if classes == 1 else 'es'}{held_out}",
+        "data": f"{dataset.name}: {counted(len(dataset), 'image')} of {'x'.join(map(str, dataset.images.shape[1:]))}, "
+        f"{counted(classes, 'class') if classes else 'no classes'}{held_out}",
         **missing,
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",

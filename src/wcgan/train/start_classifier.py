@@ -11,6 +11,7 @@ from torch import Tensor
 from wcgan import data
 from wcgan.core.device import find_device, find_hardware
 from wcgan.core.processes import Rank, is_first_process, process_count
+from wcgan.core.terminal import counted
 from wcgan.data import Dataset
 from wcgan.evaluate.image_sets import absolute_paths, hold_out
 from wcgan.nets import ResidualClassifier, build_classifier
@@ -125,11 +126,12 @@ def dry_run_classifiers(
     shape, passes = "x".join(map(str, training.images.shape[1:])), settings.iterations * settings.batch / len(training)
     state = 4 * weights * 2 * settings.keep_checkpoints * (seeds or 1) / 1e6  # and momentum, float32, in MB
     return {
-        "data": f"{training.name}: {len(training):,} images of {shape} to learn from, {len(test):,} to test with, "
-        f"{len(training.classes)} classes",
+        "data": f"{training.name}: {counted(len(training), 'image')} of {shape} to learn from, "
+        f"{len(test):,} to test with, {counted(len(training.classes), 'class')}",
         **missing,
         "classifier": f"ResNet-{network.depth}, {network.normalization} in {layers}, {weights:,} parameters",
-        "training": f"{settings.iterations:,} iterations of {settings.batch} images, {passes:.1f} passes over the data",
+        "training": f"{counted(settings.iterations, 'iteration')} of {counted(settings.batch, 'image')}, "
+        f"{passes:.1f} passes over the data",
         "learning rate": f"{settings.learning_rate:g}"
         + "".join(f", a tenth of that from iteration {drop} on" for drop in settings.drops),
         "seeds": str(settings.seed) if seeds is None else ", ".join(map(str, range(seeds))),

@@ -86,7 +86,7 @@ def test_the_animation_goes_there_and_back_and_loses_nothing():
         ({"position": 0.5, "count": MOST_PATHS + 1}, f"count must be a whole number from 1 to {MOST_PATHS}"),
         ({"position": 0.5, "seeds": (0, "x")}, "seed must be a whole number"),
         ({"position": 0.5, "classes": (0, None)}, "choose a class at both ends"),
-        ({"position": 0.5, "classes": (0, [1, 2])}, "at most 1 classes"),
+        ({"position": 0.5, "classes": (0, [1, 2])}, "at most 1 class,"),
         ({"position": 0.5, "truncation": -1}, "truncation must be a number from 0 to 2, got -1"),
     ],
 )

@@ -136,6 +136,19 @@ def test_a_name_is_never_markup(tmp_path):
     assert re.search(r"<script|<b>", page) is None
 
 
+def test_a_break_does_not_count_as_time_for_a_pair_and_ties_are_said(tmp_path):
+    study, store = read_study(make_study(tmp_path)), open_store(tmp_path / "study")
+    for sides in ("bbab", "aabb"):
+        vote_all(store, study, sides, checks="aa")
+    minutes = ("09:00:00", "09:00:04", "09:00:07", "19:00:00", "19:00:05", "19:00:09")
+    votes = [replace(vote, time=f"2026-01-01T{minutes[vote.number - 1]}+00:00") for vote in store.votes()]
+    analysis = votes_to_analysis(study, store.participants(), votes)
+    store.database.close()
+    assert [person.seconds_per_pair for person in analysis.people] == [4.0, 4.0]
+    rows = dict(analysis_to_rows(study, analysis))
+    assert rows[f"Classes in which most chose {study.b}"] == "1 of 1, 3 tied (p = 1.0000)"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_preference_and_alpha_are_those_of_plain_loops(seed):
     choices = random_choices(7 + seed, 20, seed)
@@ -251,6 +264,6 @@ def test_a_study_with_nobody_to_count_says_how_many_there_were(tmp_path):
     vote_all(store, read_study(folder), "aaaa", "ab")
     vote_all(store, read_study(folder), "aaaa", "aa", finish=False)
     store.database.close()
-    with pytest.raises(ValueError, match="2 joined, 1 have not finished, 1 failed the checks"):
+    with pytest.raises(ValueError, match="2 joined, 1 did not finish, 1 failed the checks"):
         write_study_report(folder)
     assert not (folder / "report.html").exists()

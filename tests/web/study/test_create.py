@@ -123,7 +123,7 @@ def test_a_set_too_large_for_a_browser_is_refused(tmp_path):
     ("options", "message"),
     [
         ({"classes": 7}, "7 classes with 4 images .* there are 6"),
-        ({"classes": 0}, "classes must be a whole number from 1 to 1000, got 0"),
+        ({"classes": 0}, "classes .--pairs. must be a whole number from 1 to 1000, got 0"),
         ({"images": 6}, "there are 0 .6 in common.: lower --pairs or --images"),
         ({"images": 65}, "images must be a whole number from 1 to 64, got 65"),
         ({"checks": 1}, "checks must be a whole number from 2 to 50, got 1"),

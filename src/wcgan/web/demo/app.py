@@ -18,6 +18,7 @@ from starlette.datastructures import Headers
 
 import wcgan
 from wcgan.core.files import require_new, written_whole
+from wcgan.core.terminal import counted
 from wcgan.export.export import run_to_shipped
 from wcgan.report.html import Markup, join, tag
 from wcgan.runs.pretrained import find_source, shipped, shipped_generators
@@ -43,7 +44,10 @@ SHEET = """
 .facts { color: var(--body-text-color-subdued); }
 @media (max-width: 700px) {
   .work > :last-child { order: -1; } /* the picture above its controls */
+  .tabs { width: calc(100% + 2.5rem) !important; margin: 0 -1.25rem; } /* into the margins of the page */
+  h1, h1 ~ .facts { margin-left: -1.25rem; }
   .tab-container button { padding: 0 5px !important; font-size: 13px !important; } /* all tabs in one row */
+  .picture [data-testid=block-label] > span { display: none; } /* the icon: captions must not reach the buttons */
 }
 figure { margin: 0; max-width: 28rem; }
 .chart { display: block; width: 100%; height: auto; overflow: visible; }
@@ -159,10 +163,10 @@ def describe(samplers: Samplers) -> Markup:
     lines = []
     for name, sampler in samplers.items():
         config = sampler.config
-        classes = f"{config.classes} classes" if sampler.conditional else "no classes"
+        classes = counted(config.classes or 0, "class") if sampler.conditional else "no classes"
         facts = [config.normalization, classes, f"{config.resolution}\u00a0\u00d7\u00a0{config.resolution} pixels"]
         if sampler.iteration is not None:
-            facts.append(f"{sampler.iteration:,} iterations")
+            facts.append(counted(sampler.iteration, "iteration"))
         lines.append(tag("p", tag("b", name), f": {', '.join(facts)}", class_="facts"))
     return join([tag("h1", TITLE), *lines])
 

@@ -20,7 +20,7 @@ from wcgan.core.images import (
     scale_to_fill,
     with_names,
 )
-from wcgan.core.terminal import shown
+from wcgan.core.terminal import counted, shown
 from wcgan.runs.grids import COLUMNS, classes_to_show, draw_grid
 from wcgan.runs.sampler import Sampler
 
@@ -90,7 +90,7 @@ def checked_classes(sampler: Sampler, classes: object, most: int | None = None) 
     numbers = (sampler.class_number(label) if isinstance(label, str) else label for label in given)
     found = list(dict.fromkeys(whole("a class", label, 0, number - 1) for label in numbers))
     if most is not None and len(found) > most:
-        raise ValueError(f"choose at most {most} classes, not {len(found)}")
+        raise ValueError(f"choose at most {counted(most, 'class')}, not {len(found)}")
     return found
 
 
@@ -295,7 +295,7 @@ def comparison(
         wanted = classes if sampler.conditional else None
         images = sample_images(sampler, wanted, count=count, seed=seed, truncation=truncation)
         facts = [f"{name}: {sampler.config.normalization}"]
-        facts += [] if sampler.iteration is None else [f"iteration {sampler.iteration}"]
+        facts += [] if sampler.iteration is None else [f"iteration {sampler.iteration:,}"]
         facts += [] if sampler.conditional else ["no classes"]
         pictures[name] = images_to_picture(images), ", ".join(facts)
     return pictures

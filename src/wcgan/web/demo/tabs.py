@@ -34,7 +34,7 @@ from wcgan.web.demo.pictures import (
     share_noise,
 )
 
-MATRIX = "Soft assignment A: one class per row, one filter per column"
+MATRIX = "Soft assignment A, classes by filters"
 Tab = Callable[[Samplers, Any], None]
 """Fills a tab, given the generators by name and the event that opens the tab."""
 

@@ -50,7 +50,8 @@ class Person:
     checks_failed: int
     first_chosen: float
     """The share of votes for the set shown first. Far from a half, they voted for the place, not for the images."""
-    minutes: float
+    seconds_per_pair: float
+    """The median time between two votes, which a break does not change."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def votes_to_analysis(
     unfinished, failed = len(own) - len(finished), len(finished) - len(counted)
     if not counted:
         raise ValueError(
-            f"there is nobody to count: {len(own)} joined, {unfinished} have not finished, {failed} failed the checks"
+            f"there is nobody to count: {len(own)} joined, {unfinished} did not finish, {failed} failed the checks"
         )
     places = [place for place in range(len(study.pairs)) if place not in study.checks]
     choices = np.array([[float(finished[name][place].side == "b") for place in places] for name in counted])
@@ -214,10 +215,10 @@ def _test_majorities(shares: Choices) -> Binomial:
 
 
 def _person(row: Choices, votes: dict[int, Vote], checks_failed: int) -> Person:
-    times = sorted(datetime.fromisoformat(vote.time) for vote in votes.values())
+    times = sorted(datetime.fromisoformat(vote.time).timestamp() for vote in votes.values())
     return Person(
         preference=float(row.mean()),
         checks_failed=checks_failed,
         first_chosen=sum(vote.choice == "1" for vote in votes.values()) / len(votes),
-        minutes=(times[-1] - times[0]).total_seconds() / 60,
+        seconds_per_pair=float(np.median(np.diff(times))),
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from wcgan.core.device import random_generator
 from wcgan.core.files import require_new, written_whole
 from wcgan.core.images import grid, pixels_to_image
-from wcgan.core.terminal import printable
+from wcgan.core.terminal import counted, printable
 from wcgan.data.decode import decode, fit, read_shape, reason
 from wcgan.data.folder import list_classes
 from wcgan.runs.pretrained import is_exported
@@ -71,7 +71,7 @@ def create_study(
     check_count("images", images, 1, config.MOST_IMAGES)
     check_count("checks", checks, config.LEAST_CHECKS, config.MOST_CHECKS)
     if classes is not None:
-        check_count("classes", classes, 1, config.MOST_CLASSES)
+        check_count("classes (--pairs)", classes, 1, config.MOST_CLASSES)
     if resolution is not None:
         check_count("resolution", resolution, 1, 1024)
     require_new(out)
@@ -127,8 +127,8 @@ def _choose_classes(sides: Sequence[Images], classes: int | None, images: int, s
     wanted = min(CLASSES, len(enough)) if classes is None else classes
     if not enough or wanted > len(enough):
         raise ValueError(
-            f"{max(wanted, 1)} classes with {images} images on both sides are needed; there are {len(enough)} "
-            f"({len(common)} in common): lower --pairs or --images"
+            f"{counted(max(wanted, 1), 'class')} with {counted(images, 'image')} on both sides are needed; "
+            f"there are {len(enough)} ({len(common)} in common): lower --pairs or --images"
         )
     return random.Random(seed_for(seed, "classes")).sample(enough, wanted)
 

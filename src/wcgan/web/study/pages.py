@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wcgan import __version__
+from wcgan.core.terminal import counted
 from wcgan.report.html import SHEET, Markup, cell, document, folded, head, join, table, tag
-from wcgan.report.numbers import counted, percent
+from wcgan.report.numbers import percent
 from wcgan.report.page import write_whole
 from wcgan.web.study.analysis import RESAMPLES, Analysis, Binomial, Interval, votes_to_analysis
 from wcgan.web.study.config import Study, check_count, read_study
@@ -21,11 +22,12 @@ _LARGE = 512  # pixels; pictures of this size or more are scaled smoothly
 def consent_page(study: Study, action: str) -> str:
     """The consent text, and a button to agree."""
     paragraphs = [tag("p", part.strip()) for part in re.split(r"\n\s*\n", study.consent) if part.strip()]
+    length = f"{len(study.pairs)} pairs of sets, with {counted(study.images, 'image')} per set"
     return _served(
         study.title,
         tag("h1", study.title),
         *paragraphs,
-        tag("p", f"There are {len(study.pairs)} pairs of sets, with {study.images} images per set.", class_="soft"),
+        tag("p", f"There are {length}.", class_="soft"),
         tag("form", tag("button", "I agree, begin", class_="go"), method="post", action=action),
     )
 
@@ -180,8 +182,8 @@ def analysis_to_rows(study: Study, analysis: Analysis) -> Rows:
         ("95% interval, if other people judged these classes", _interval(analysis.over_participants)),
         ("95% interval, if other people judged other classes", _interval(analysis.over_both)),
         ("Agreement between participants (Cronbach's alpha)", _agreement(analysis)),
-        (f"Classes in which most chose {study.b}", _test(analysis.by_class)),
-        (f"Participants who mostly chose {study.b}", _test(analysis.by_participant)),
+        (f"Classes in which most chose {study.b}", _test(analysis.by_class, len(analysis.labels))),
+        (f"Participants who mostly chose {study.b}", _test(analysis.by_participant, len(analysis.people))),
         ("Participants counted", f"{len(analysis.people)} of {analysis.joined}"),
         ("Not counted: did not finish", str(analysis.unfinished)),
         ("Not counted: failed the attention checks", str(analysis.failed)),
@@ -191,9 +193,8 @@ def analysis_to_rows(study: Study, analysis: Analysis) -> Rows:
 def analysis_to_page(study: Study, analysis: Analysis) -> str:
     """The HTML page."""
     title = f"{study.a} or {study.b}: which looks more realistic?"
-    what = (
-        f"{counted(len(analysis.people), 'participant')}, {len(analysis.labels)} classes, {study.images} images per set"
-    )
+    counts = ((len(analysis.people), "participant"), (len(analysis.labels), "class"), (study.images, "image"))
+    what = f"{', '.join(counted(*each) for each in counts)} per set"
     policy = tag("meta", http_equiv="Content-Security-Policy", content=_POLICY)
     facts = [
         tag("tr", tag("th", name, scope="row"), cell("", value)) for name, value in analysis_to_rows(study, analysis)
@@ -242,11 +243,11 @@ def _bar(share: float) -> Markup:
 
 
 def _people(study: Study, analysis: Analysis) -> Markup:
-    names = ("Participant", f"For {study.b}", "Checks failed", "Chose the first set", "Minutes")
+    names = ("Participant", f"For {study.b}", "Checks failed", "Chose the first set", "Seconds per pair")
     rows = []
     for number, person in enumerate(analysis.people, 1):
         values = (percent(person.preference, 0), str(person.checks_failed), percent(person.first_chosen, 0))
-        cells = zip(names[1:], (*values, f"{person.minutes:.1f}"), strict=True)
+        cells = zip(names[1:], (*values, f"{person.seconds_per_pair:.1f}"), strict=True)
         rows.append(tag("tr", tag("th", number, scope="row"), *(cell(name, value, "number") for name, value in cells)))
     heads = tag("tr", head(names[0]), *(head(name, "number") for name in names[1:]))
     return join([tag("h2", "Participants"), folded(table([heads], rows, "results"), len(rows), "participants")])
@@ -281,6 +282,7 @@ def _agreement(analysis: Analysis) -> str:
     return f"{rounded:.2f} ({analysis.grade})"
 
 
-def _test(test: Binomial) -> str:
+def _test(test: Binomial, there: int) -> str:
     p = "p < 0.0001" if test.p < 1e-4 else f"p = {test.p:.4f}"
-    return f"{test.for_b} of {test.of} ({p})"
+    ties = f", {there - test.of} tied" if test.of < there else ""
+    return f"{test.for_b} of {test.of}{ties} ({p})"
