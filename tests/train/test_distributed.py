@@ -241,7 +241,7 @@ def test_sigterm_ends_all_processes_with_a_checkpoint_of_the_last_iteration(fold
     assert found.damaged == ()
     assert found.facts["iteration"] == last
     sentence = f"stopped at iteration {last}; continue with: wcgan train --resume --out {two}\n"
-    assert said(folder, "two")[0] == [sentence, ""]
+    assert said(folder, "two")[0] == [f"{sentence}report: {two / 'report.html'}\n", ""]
 
 
 def test_a_run_of_two_processes_goes_on_in_one(folder, hinge, tmp_path):
