@@ -82,11 +82,12 @@ def test_modes_and_frozen_statistics_are_left_alone():
 def test_a_failing_batch_leaves_statistics_momenta_and_modes_as_they_were(name):
     layer = make_layer(name, momentum=0.3)
     layer(make_batch(5, CHANNELS, 2, 2, seed=9))
+    layer(torch.full((5, CHANNELS, 2, 2), torch.nan))
     layer.eval()
     kept, expected = snapshot(layer), layer(batches()[0])
     with pytest.raises(ValueError, match="channels"):
         wcgan.update_statistics([*batches(), make_batch(5, 3, 2, 2)], layer)
-    assert (layer.momentum, layer.training) == (0.3, False)
+    assert (layer.momentum, layer.training, layer.num_nonfinite.item()) == (0.3, False, 1)
     assert_unchanged(layer, kept)
     assert torch.equal(layer(batches()[0]), expected)
 

@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from wcgan.norm._base import WhiteningLayer
+from wcgan.norm._running import COUNTERS
 
 
 @torch.no_grad()
@@ -35,7 +36,7 @@ def update_statistics(
         forward: `forward(model, batch)` runs one batch, for models with several inputs; `device` is then unused.
 
     Raises:
-        ValueError: if the loader is empty. After this or any other error, the statistics are as they were before.
+        ValueError: if the loader is empty. After this or any other error, statistics and counters are as before.
 
     Example:
         >>> import torch, wcgan
@@ -62,9 +63,9 @@ def update_statistics(
         return
     modes = {module: module.training for module in model.modules()}
     momenta = [layer.momentum for layer in layers]
-    kept = [
-        (buffer, buffer.clone()) for layer in layers for buffer in layer.buffers(recurse=False) if not is_lazy(buffer)
-    ]
+    changed = [buffer for layer in layers for buffer in layer.buffers(recurse=False) if not is_lazy(buffer)]
+    changed += [getattr(layer, name) for layer in layers if isinstance(layer, WhiteningLayer) for name in COUNTERS]
+    kept = [(tensor, tensor.clone()) for tensor in changed]
     seen = False
     model.train()
     try:
@@ -81,8 +82,8 @@ def update_statistics(
         if not seen:
             raise ValueError("the loader has no batches: the statistics stay as they were")
     except BaseException:
-        for buffer, before in kept:
-            buffer.copy_(before)
+        for tensor, before in kept:
+            tensor.copy_(before)
         raise
     finally:
         for layer, momentum in zip(layers, momenta, strict=True):
