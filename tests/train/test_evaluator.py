@@ -110,7 +110,7 @@ def test_a_run_without_scores_can_be_scored_later(digits_at_hand, tmp_path, monk
     later = evaluate(str(tmp_path / "run"), EvaluationConfig(features=("classifier",), metrics=("fid",), images=20))
     assert later.iteration == 3
     assert later.scores[FID] > 0
-    with pytest.raises(ValueError, match=r"evaluate_every=2 asks for scores and train\.evaluate_with=none for none"):
+    with pytest.raises(ValueError, match=r"none gives no scores, but train\.evaluate_every=2 asks for some"):
         configured("digits", "train.evaluate_with=none", "train.evaluate_every=2")
 
 

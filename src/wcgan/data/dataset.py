@@ -181,9 +181,7 @@ def load(
         if empty:
             listed += f"; none is left of class {', '.join(empty[:_NAMED_WHEN_SKIPPED])}"
         _warn_once(
-            f"skipped {unreadable} that cannot be read: {listed}",
-            os.path.abspath(name_or_folder),
-            pack.fingerprint,
+            f"skipped {unreadable} that cannot be read: {listed}", os.path.abspath(name_or_folder), pack.fingerprint
         )
     return Dataset(pack.images, pack.labels, pack.classes, name, split, pack.fingerprint, pack.skipped)
 

@@ -90,7 +90,7 @@ class GeneratorConfig:
         names = (self.normalization, self.final_normalization)
         full = [v for v in map(VARIANTS.__getitem__, names) if v.conditional and v.coloring == "full"]
         size: Any = self.options.get("dictionary", "auto" if any(variant.soft for variant in full) else None)
-        size = math.isqrt(self.classes or 0) if size == "auto" else self.classes if size is None else size
+        size = math.ceil(math.sqrt(self.classes or 0)) if size == "auto" else self.classes if size is None else size
         return int(size) if full and _is_int(size) else 0
 
     def _check_options(self) -> None:

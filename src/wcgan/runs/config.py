@@ -227,8 +227,8 @@ def check_train(train: TrainConfig) -> None:
         at_least(train, 0, "learning_rate_discriminator")
     if train.evaluate_with == "none" and train.evaluate_every:
         raise ValueError(
-            f"train.evaluate_every={train.evaluate_every} asks for scores and train.evaluate_with=none for none: set "
-            f"train.evaluate_every=0, or another network"
+            f"train.evaluate_with=none gives no scores, but train.evaluate_every={train.evaluate_every} asks for some: "
+            "set it to 0, or evaluate_with to a network"
         )
     if train.ema and train.ema_half_life:
         raise ValueError(
