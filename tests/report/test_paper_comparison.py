@@ -45,6 +45,15 @@ def test_the_best_is_never_of_another_network_or_other_real_images(write, tmp_pa
     assert row["FID 10k best"] == "18 at 1,000"
 
 
+def test_an_iteration_that_was_scored_again_has_its_later_score_only(write, tmp_path):
+    again, better = (published(500, FID=value, KID=0.004) for value in (16.5, 15.0))
+    again["protocol"]["kid_subset_size"] = better["protocol"]["kid_subset_size"] = 1000
+    better["protocol"]["reference"] = {"split": "train", "images": 10_000}
+    scores = [published(500, FID=16.0), again, better, published(1000, FID=18.0)]
+    row = markdown(write({"digits/cWC": [finished(tmp_path / "run", 0, *scores)]})["md"])[0]
+    assert row["FID 10k best"] == "16.50 at 500"
+
+
 @pytest.mark.parametrize("fact", [{"statistics": "of batches of 64"}, {"generator": "not averaged"}])
 def test_a_generator_that_was_used_unusually_is_not_compared_with_the_paper(write, tmp_path, fact):
     unusual = published(1000, IS=9.9, FID=3.0)

@@ -115,6 +115,15 @@ def test_seeds_of_another_protocol_are_left_out_and_said_to_be(tmp_path):
     assert (found.values, found.left_out) == ([17.0], ("seed 1 was measured under another protocol",))
 
 
+def test_seeds_that_measured_other_scores_besides_compare(tmp_path):
+    also_kid = published(1000, FID=18.0, KID=0.004)
+    also_kid["protocol"] |= {"kid_subset_size": 1000, "features": "inception and classifier", "splits": 5}
+    records = read_runs([scored(tmp_path / "a", 0, published(1000, FID=17.0)), scored(tmp_path / "b", 1, also_kid)])
+    found = measure(records, FID_10K)
+    assert found is not None
+    assert (found.values, found.left_out) == ([17.0, 18.0], ())
+
+
 def test_a_finished_run_counts_with_its_last_state_alone(tmp_path):
     finished = [*training(), published(800, FID=17.0), event(1000, "finished")]
     (run,) = read_runs([write_run(tmp_path / "run", records=finished)])
@@ -176,7 +185,8 @@ def test_scores_of_different_protocols_are_not_tested(tmp_path):
     runs = []
     for variant, generated in (("cWC", 1000), ("cBN", 50)):
         for seed in (0, 1):
-            records = [*training(), *evaluations(scale=1 + seed, seed=seed, generated=generated)]
+            counts = {"generated": generated, "scored_by_IS": generated}
+            records = [*training(), *evaluations(scale=1 + seed, seed=seed, **counts)]
             runs.append(write_run(tmp_path / variant / str(seed), config(variant, seed=seed), records, samples=()))
     page = read_page(write_report(runs, tmp_path / "page.html"))
     assert TOO_FEW in section(page, "Mean over seeds")

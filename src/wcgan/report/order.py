@@ -13,7 +13,7 @@ from wcgan.report.numbers import DASH, difference_to_text, number, p_to_text
 from wcgan.report.paper_comparison import Results
 from wcgan.report.read import RunRecord, score_key
 from wcgan.report.scores import Score
-from wcgan.report.seed_groups import Measured, holm, measure, welch_test
+from wcgan.report.seed_groups import Measured, comparable, holm, measure, welch_test
 
 MEASURE = "FID 10k"  # lower is better
 SEPARATION = 2.0
@@ -79,10 +79,8 @@ def _bests(measured: Measured) -> list[float]:
     return [
         min(
             float(record[name])
-            for record in run.evaluations
+            for record in comparable(run, measured.score, _key(measured))
             if record["iteration"] <= measured.iteration
-            and measured.score.of(record) is not None
-            and score_key(record, name) == _key(measured)
         )
         for run in measured.runs
     ]

@@ -26,6 +26,7 @@ _MOST_PICTURE = 1 << 26  # bytes
 _HASH = re.compile(r"^([0-9a-f]{10})[0-9a-f]{30}(?![0-9a-f])")
 # Keys of a protocol that may differ between comparable scores.
 _NO_PROTOCOL = {"std", "seed", "neighbours"}
+_DEPENDS_ON = {"IS": ("splits", "scored_by_IS"), "KID": ("reference", "generated", "kid_subset_size")}
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def score_key(evaluation: Record, name: str) -> str:
     """
     protocol = evaluation.get("protocol", {})
     network = "classifier" if "(classifier)" in name else "inception"
-    own = ("splits", "scored_by_IS") if name.startswith("IS") else ("reference", "generated", "kid_subset_size")
+    own = _DEPENDS_ON.get(name.partition("(")[0], ("reference", "generated"))
     return json.dumps({key: protocol.get(key) for key in (network, "labels", *UNUSUAL, *own)}, sort_keys=True)
 
 

@@ -15,7 +15,7 @@ from wcgan.report.html import cell, empty, folded, head, join, table, tag
 from wcgan.report.numbers import DASH, duration, number, p_to_text, score_to_text
 from wcgan.report.order import EXPLAINED, HEADS, pairs_to_rows, pairs_to_sentence, results_to_pairs
 from wcgan.report.paper_comparison import Results
-from wcgan.report.read import Record, RunRecord, protocol_key
+from wcgan.report.read import Record, RunRecord, protocol_key, score_key
 from wcgan.report.scores import (
     Score,
     best_evaluations,
@@ -266,7 +266,7 @@ def _tests(styled: Sequence[tuple[int, Group]], measured: dict[Score, list[Measu
         return Markup()
     for score, cells in measured.items():
         several = [(name, each) for name, each in zip(names, cells, strict=True) if each and len(each.values) > 1]
-        protocols = [protocol_key(each.evaluations[0]) for _, each in several]
+        protocols = [score_key(each.evaluations[0], score.name) for _, each in several]
         for comparison in compare_pairs([each.values for _, each in several], protocols):
             pair = (several[comparison.first], several[comparison.second])
             rows.append(_test(score, score_to_label(score, list(measured)), comparison, pair))

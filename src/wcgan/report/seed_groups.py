@@ -13,7 +13,7 @@ from itertools import combinations, takewhile
 
 from wcgan.core.config import flattened
 from wcgan.report.numbers import number, score_to_text
-from wcgan.report.read import Record, RunRecord, protocol_key, score_key
+from wcgan.report.read import Record, RunRecord, score_key
 from wcgan.report.scores import Score, deviation_of, is_lower_better
 from wcgan.runs.status import RunStatus
 
@@ -128,13 +128,13 @@ def measure(runs: Sequence[RunRecord], score: Score, iteration: int | None = Non
     if not found:
         return None
     furthest = max(record["iteration"] for _, record in found)
-    protocol = next(protocol_key(record) for _, record in found if record["iteration"] == furthest)
+    key = next(score_key(record, score.name) for _, record in found if record["iteration"] == furthest)
     chosen: list[tuple[RunRecord, Record]] = []
     left_out = []
     for run, record in found:
         if record["iteration"] != furthest:
             left_out.append(f"seed {run.seed} is at iteration {number(record['iteration'])}, not {number(furthest)}")
-        elif protocol_key(record) != protocol:
+        elif score_key(record, score.name) != key:
             left_out.append(f"seed {run.seed} was measured under another protocol")
         else:
             chosen.append((run, record))
@@ -155,10 +155,16 @@ def measure_best(runs: Sequence[RunRecord], score: Score) -> Measured | None:
     key = next(score_key(records[-1], score.name) for _, records in found if records[-1]["iteration"] == furthest)
     chosen = []
     for run, records in found:
-        comparable = [r for r in records if score_key(r, score.name) == key and math.isfinite(r[score.name])]
-        if records[-1]["iteration"] == furthest and comparable:
-            chosen.append((run, (min if lower else max)(comparable, key=lambda record: record[score.name])))
+        finite = [record for record in comparable(run, score, key) if math.isfinite(record[score.name])]
+        if records[-1]["iteration"] == furthest and finite:
+            chosen.append((run, (min if lower else max)(finite, key=lambda record: record[score.name])))
     return Measured(score, *_columns(chosen)) if chosen else None
+
+
+def comparable(run: RunRecord, score: Score, key: str) -> list[Record]:
+    """The evaluations of a run whose scores compare (`score_key`); of each iteration, the one that was made last."""
+    scored = [record for record in run.evaluations if score.of(record) is not None]
+    return list({record["iteration"]: record for record in scored if score_key(record, score.name) == key}.values())
 
 
 def _columns(chosen: Sequence[tuple[RunRecord, Record]]) -> tuple[tuple[RunRecord, ...], tuple[Record, ...]]:
