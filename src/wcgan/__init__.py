@@ -241,7 +241,7 @@ def models() -> "tuple[Model, ...]":
     Example:
         >>> import wcgan
         >>> [(model.name, model.image, round(model.fid or 0, 1)) for model in wcgan.models()]
-        [('cifar10-best', (3, 32, 32), 8.8), ('cifar10-cWC', (3, 32, 32), 14.8), ('digits-cWC_sa', (1, 16, 16), 0)]
+        [('cifar10-best', (3, 32, 32), 8.8), ('cifar10-cWC', (3, 32, 32), 13.3), ('digits-cWC_sa', (1, 16, 16), 0)]
     """
     try:
         from wcgan.runs.pretrained import shipped_models

@@ -136,7 +136,7 @@ def models_to_lines(found: Sequence[Model]) -> list[str]:
             "scores": ", ".join(scores) or "not measured",
             "classes": ", ".join(model.classes) or "none",
             "licence": model.licence,
-            "made by": f" \\\n{' ' * 13}".join(wrap(model.command, 66, break_on_hyphens=False)),
+            "made by": f" \\\n{' ' * 13}".join(wrap(model.command, 65, break_on_hyphens=False)),
         }
         lines += [model.name, *(f"  {key:8} {value}" for key, value in facts.items())]
     return lines
