@@ -2,11 +2,13 @@
 
     python benchmarks/whitening_error.py cifar10-best RUN ... [--batch 256] [--grow 1 2 4 8]
 
-Draws a batch of all classes in turn, normalised by its own statistics under an autocast to bfloat16, and looks at what
-comes into each normalisation that whitens. Printed for each:
+Draws a batch of all classes in turn, normalised by its own statistics in float32, and looks at what comes into each
+normalisation that whitens, rounded to bfloat16. Printed for each:
 
 - `spread`: the largest eigenvalue of the covariance, divided by the median one;
 - `condition`: the same, divided by the smallest one;
+- `rounding`: the error of the whitened batch that this rounding alone makes, root mean square, and that of its worst
+  direction; the whitened batch itself has 1;
 - `output`: the smallest and the largest variance of the whitened batch. Both are 1 but for rounding and for the
   shrinkage, if no retry added more of it. The covariance is the library's on this device;
 - `not centred`: the same if the sums of bfloat16 numbers are not centred, as in the GPU kernels, and taken in float32.
@@ -27,13 +29,13 @@ from wcgan.norm import use_batch_statistics
 from wcgan.norm._base import WhiteningLayer
 from wcgan.runs.sampler import load_generator
 
-HEADS = ("normalisation", "grown", "spread", "condition", "output", "not centred")
+HEADS = ("normalisation", "grown", "spread", "condition", "rounding", "output", "not centred")
 SHARES = 132  # partial sums, as many as the card has multiprocessors
 
 
 @torch.no_grad()
 def draw(source: str, batch: int, device: torch.device) -> dict[str, tuple[Tensor, float]]:
-    """What comes into each normalisation of a generator that whitens by Cholesky: bfloat16 `(m, d)`, and its eps."""
+    """What comes into each normalisation of a generator that whitens by Cholesky: `(m, d)`, and its eps."""
     sampler = load_generator(source, device=str(device))
     network = use_batch_statistics(sampler.network)
     found: dict[str, tuple[Tensor, float]] = {}
@@ -41,13 +43,12 @@ def draw(source: str, batch: int, device: torch.device) -> dict[str, tuple[Tenso
         if isinstance(layer, WhiteningLayer) and layer.whitening == "cholesky" and layer.groups == 1:
 
             def note(_: nn.Module, inputs: tuple[Tensor, ...], name: str = name, eps: float = layer.eps) -> None:
-                found[name] = (inputs[0].movedim(1, -1).flatten(0, -2).bfloat16(), eps)
+                found[name] = (inputs[0].movedim(1, -1).flatten(0, -2), eps)
 
             layer.register_forward_pre_hook(note)
     labels = sampler.labels(batch, None)
     given = (sampler.noise(batch, 0),) if labels is None else (sampler.noise(batch, 0), labels)
-    with torch.autocast(device.type, torch.bfloat16):
-        network(*(each.to(device) for each in given))
+    network(*(each.to(device) for each in given))
     if not found:
         raise ValueError(f"{source} has no normalisation that whitens all channels by Cholesky")
     return found
@@ -71,7 +72,15 @@ def grow(rows: Tensor, factor: float) -> Tensor:
     """The rows with the direction of their largest variance times a factor, mean included."""
     largest = torch.linalg.eigh(covariance_of(rows))[1][:, -1].to(rows.device)
     x = rows.double()
-    return (x + (factor - 1) * torch.outer(x @ largest, largest)).bfloat16()
+    return x + (factor - 1) * torch.outer(x @ largest, largest)
+
+
+def rounding_error(rows: Tensor) -> tuple[float, float]:
+    """The error of the whitened rows if bfloat16 rounds them first: root mean square, and in the worst direction."""
+    whitening = torch.linalg.inv(torch.linalg.cholesky(covariance_of(rows)))
+    errors = (rows.bfloat16().double() - rows.double()) @ whitening.mT
+    of_directions = torch.linalg.eigvalsh(errors.mT @ errors / len(rows))
+    return of_directions.mean().sqrt().item(), of_directions[-1].sqrt().item()
 
 
 def output_range(covariance: Tensor, exact: Tensor, eps: float) -> tuple[float, float]:
@@ -81,13 +90,14 @@ def output_range(covariance: Tensor, exact: Tensor, eps: float) -> tuple[float, 
     return values[0].item(), values[-1].item()
 
 
-def measure(rows: Tensor, eps: float) -> tuple[float, float, tuple[float, float], tuple[float, float]]:
-    """The columns of `HEADS` after the second."""
-    exact = covariance_of(rows)
+def measure(rows: Tensor, eps: float) -> tuple[float, float, list[tuple[float, float]]]:
+    """Spread, condition, and the pairs of the other columns of `HEADS`."""
+    rounded = rows.bfloat16()
+    exact = covariance_of(rounded)
     values = torch.linalg.eigvalsh(exact)
-    library = functional.moments(rows.mT.unsqueeze(0))[1]
-    ranges = [output_range(covariance, exact, eps) for covariance in (library, without_centring(rows))]
-    return (values[-1] / values.median()).item(), (values[-1] / values[0]).item(), ranges[0], ranges[1]
+    library = functional.moments(rounded.mT.unsqueeze(0))[1]
+    ranges = [output_range(covariance, exact, eps) for covariance in (library, without_centring(rounded))]
+    return (values[-1] / values.median()).item(), (values[-1] / values[0]).item(), [rounding_error(rows), *ranges]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -101,8 +111,8 @@ def main(arguments: list[str] | None = None) -> None:
         lines = []
         for name, (rows, eps) in draw(source, args.batch, find_device(args.device)).items():
             for factor in args.grow:
-                spread, condition, *ranges = measure(rows if factor == 1 else grow(rows, factor), eps)
-                shown = [f"{low:.2f} to {high:.2f}" for low, high in ranges]
+                spread, condition, (error, *ranges) = measure(grow(rows, factor), eps)
+                shown = ["{:.3f}, worst {:.3f}".format(*error), *(f"{low:.2f} to {high:.2f}" for low, high in ranges)]
                 lines.append((name, f"{factor:g}", f"{spread:,.0f}", f"{condition:.1e}", *shown))
         print(source, *rows_to_markdown(HEADS, lines, right=HEADS[1:4]), "", sep="\n")
 
