@@ -85,7 +85,7 @@ def train(
         config = change(Run(folder).config(), data, strict, settings)
     config = config or chosen()
     if dry_run:
-        _print_plan(training.dry_run(config, folder, resume, origin))
+        _print_plan(training.dry_run(config, folder, resume, stop_at, accept_config, origin, weights))
     outcome = training.start(config, folder, resume, stop_at, accept_config, origin, weights)
     weights_again = "" if weights is None else f" --inception-weights {quote(str(weights))}"
     _print_outcome("train", outcome, config.train.iterations, folder, weights_again)

@@ -21,7 +21,7 @@ from wcgan.runs.config import ClassifyConfig, change
 from wcgan.runs.folder import Run, is_begun, new_run, seed_folders
 from wcgan.train.classifier import train_classifiers
 from wcgan.train.loop import Outcome, check_images, check_stop_at
-from wcgan.train.start import check_new, check_place, check_resolution, continue_run, outline_if_named
+from wcgan.train.start import check_new, check_place, check_resolution, find_changes, outline_if_named, write_changes
 
 
 def start_classifiers(
@@ -72,9 +72,13 @@ def go_on_with_classifiers(
     training, test = load_splits(configs[0])
     configs = [replace(config, data=absolute_paths(config.data)) for config in configs]
     if is_first_process():
+        changes = []
         for run, own, config in zip(runs, before, configs, strict=True):
-            check_images(read_newest(run.checkpoints), training, run)
-            continue_run(run, own, config, accept_config)
+            found = read_newest(run.checkpoints)
+            check_images(found, training, run)
+            changes.append(find_changes(run, own, found, config, accept_config))
+        for run, own, config, changed in zip(runs, before, configs, changes, strict=True):
+            write_changes(run, own, config, changed)
     return _train_all(configs, training, test, runs, stop_at)
 
 
@@ -147,15 +151,18 @@ def _open_runs(
     there = {own for own in runs if resume and is_begun(own)}
     if not there and folder not in runs:
         check_new(folder)
+    going_on = []
     for own, config in runs.items():
         if own in there:
             run = Run(own)
-            before = run.config(ClassifyConfig)
+            before, found = run.config(ClassifyConfig), read_newest(run.checkpoints)
             check_resolution(run, before, config)
-            check_images(read_newest(run.checkpoints), training, run)
-            continue_run(run, before, config, accept_config)
+            check_images(found, training, run)
+            going_on.append((run, before, config, find_changes(run, before, found, config, accept_config)))
         else:
             check_new(own)
+    for each in going_on:
+        write_changes(*each)
     for own in runs.keys() - there:
         new_run(own, runs[own])
 
