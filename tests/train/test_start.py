@@ -94,6 +94,13 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_read_or_written(tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_a_resolution_that_the_networks_cannot_have_is_refused_before_the_images_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "load", None)
+    with pytest.raises(ValueError, match="images of 1000x1000 do not fit the networks"):
+        start(configured("digits", "data.resolution=1000"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_batch_that_the_processes_cannot_share_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"train\.batch=5 cannot be shared equally by 2 processes"):

@@ -15,7 +15,7 @@ from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.core.terminal import announce, counted
 from wcgan.data import Dataset
-from wcgan.data.dataset import outline
+from wcgan.data.dataset import MOST_RESOLUTION, outline
 from wcgan.evaluate.command import evaluator_for
 from wcgan.evaluate.image_sets import absolute_paths, load_training_images, training_split
 from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest
@@ -144,6 +144,9 @@ def prepare(
             check_new(folder)
         config = replace(config, origin=None if origin is None else origin_to_name(origin))
         config = config if in_memory else with_held_out(config)
+        side = config.data.resolution
+        if not in_memory and side not in (None, config.generator.resolution):
+            blocks_for(side)  # before the images are read
     missing = None
     if dataset is None:
         try:
@@ -348,13 +351,14 @@ def dry_run(
 
 def blocks_for(resolution: int) -> tuple[int, int]:
     """The base grid (4 to 7) and the number of doublings that give a resolution."""
-    for doublings in range(1, 8):
-        base, rest = divmod(resolution, 2**doublings)
-        if rest == 0 and 4 <= base <= 7:
-            return base, doublings
+    every = {base * 2**doublings: (base, doublings) for base in range(4, 8) for doublings in range(1, 11)}
+    allowed = sorted(side for side in every if side <= MOST_RESOLUTION)
+    if resolution in allowed:
+        return every[resolution]
+    near = sorted(sorted(allowed, key=lambda side: abs(side - resolution))[:2])
     raise ValueError(
         f"images of {resolution}x{resolution} do not fit the networks, which double a grid of 4 to 7: "
-        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128; --resolution SIZE resizes those in files"
+        f"the nearest sizes are {near[0]} and {near[1]}; --resolution SIZE resizes images in files"
     )
 
 
