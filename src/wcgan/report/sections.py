@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from wcgan.core.config import flattened
-from wcgan.core.terminal import counted
+from wcgan.core.terminal import counted, duration
 from wcgan.report.charts import swatch
 from wcgan.report.formats import Part, results_to_parts
 from wcgan.report.html import cell, empty, folded, head, join, table, tag
-from wcgan.report.numbers import DASH, duration, number, p_to_text, score_to_text
+from wcgan.report.numbers import DASH, number, p_to_text, score_to_text
 from wcgan.report.order import EXPLAINED, HEADS, pairs_to_rows, pairs_to_sentence, results_to_pairs
 from wcgan.report.paper_comparison import Results
 from wcgan.report.read import Record, RunRecord, protocol_key, score_key
