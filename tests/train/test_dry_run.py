@@ -2,9 +2,17 @@
 
 import pytest
 from tests.data.cases import random_images, save
+from tests.reproduce.cases import TINY_CLASSIFIER, write_pictures
 from tests.train.test_start import configured, photos  # noqa: F401
 
+from wcgan.paper.presets import configure_classifier
 from wcgan.train.start import dry_run, start
+from wcgan.train.start_classifier import (
+    dry_run_classifiers,
+    dry_run_to_go_on,
+    go_on_with_classifiers,
+    start_classifiers,
+)
 
 
 def files(folder):
@@ -124,3 +132,75 @@ def test_batches_that_processes_cannot_share_are_refused(photos, tmp_path, monke
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(ValueError, match=r"train\.batch=4 cannot be shared equally by 3 processes"):
         dry_run(configured(photos), tmp_path / "run")
+
+
+# Classifiers
+
+
+def configured_classifier(pictures, *settings):
+    return configure_classifier(dataset=str(pictures), settings=[*TINY_CLASSIFIER, *settings])
+
+
+@pytest.fixture
+def two_seeds(tmp_path):
+    """Two classifiers that were stopped at iteration 2 of 6."""
+    start_classifiers(configured_classifier(write_pictures(tmp_path / "pictures")), tmp_path / "run", 2, stop_at=2)
+    return tmp_path / "run"
+
+
+def change_rate(folder):
+    file = folder / "seed-1" / "config.yaml"
+    file.write_text(file.read_text().replace("momentum: 0.9", "momentum: 0.8"))
+
+
+def move_pictures(folder):
+    (folder.parent / "pictures").rename(folder.parent / "moved")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "settings", "options", "said"),
+    [
+        (nothing, [], {"resume": False}, "exists already"),
+        (nothing, [], {"seeds": None}, "holds the runs of several seeds"),
+        (nothing, ["train.momentum=0.8"], {}, "was begun with another config"),
+        (change_rate, [], {}, "was begun with another config"),
+        (nothing, [], {"stop_at": 0}, "--stop-at must be"),
+    ],
+    ids=["there", "several seeds", "another momentum", "changed", "nowhere to stop"],
+)
+def test_what_classifiers_are_refused_their_dry_run_is_refused_too(two_seeds, prepare, settings, options, said):
+    config = configured_classifier(two_seeds.parent / "pictures", *settings)
+    prepare(two_seeds)
+    before, options = files(two_seeds), {"seeds": 2, "resume": True, **options}
+    refusal = outcome(dry_run_classifiers, config, two_seeds, **options)
+    assert refusal is not None
+    assert said in refusal
+    assert refusal == outcome(start_classifiers, config, two_seeds, **options)
+    assert files(two_seeds) == before
+
+
+@pytest.mark.parametrize(
+    ("prepare", "options", "said"),
+    [
+        (change_rate, {}, "differ in more than their seed"),
+        (move_pictures, {}, "are no longer in"),
+        (nothing, {"settings": ["train.batch=2"]}, "was begun with another config"),
+        (nothing, {"stop_at": 0}, "--stop-at must be"),
+    ],
+    ids=["changed", "moved", "another batch", "nowhere to stop"],
+)
+def test_what_seeds_that_go_on_are_refused_their_dry_run_is_refused_too(two_seeds, prepare, options, said):
+    prepare(two_seeds)
+    before = files(two_seeds)
+    refusal = outcome(dry_run_to_go_on, two_seeds, **options)
+    assert refusal is not None
+    assert said in refusal
+    assert refusal == outcome(go_on_with_classifiers, two_seeds, **options)
+    assert files(two_seeds) == before
+
+
+def test_a_dry_run_says_where_classifiers_go_on(two_seeds):
+    plan = dry_run_to_go_on(two_seeds)
+    assert (plan["seeds"], plan["weights"]) == ("0, 1", "go on from iteration 2")
+    go_on_with_classifiers(two_seeds)
+    assert dry_run_to_go_on(two_seeds)["weights"] == "go on from iteration 6; nothing is left to train"

@@ -134,8 +134,10 @@ def classify(
     else:
         config = presets.configure_classifier(preset, data, depth, norm, where, strict, settings)
     folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
+    if dry_run and own is not None:
+        _print_plan(training.dry_run_to_go_on(own, stop_at, accept_config, data, strict, settings))
     if dry_run:
-        _print_plan(training.dry_run_classifiers(config, folder, seeds, resume))
+        _print_plan(training.dry_run_classifiers(config, folder, seeds, resume, stop_at, accept_config))
     if own is not None:
         outcome = training.go_on_with_classifiers(own, stop_at, accept_config, data, strict, settings)
     else:
