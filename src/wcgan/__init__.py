@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 
-def load(source: str | os.PathLike[str], checkpoint: str = "last", device: str = "auto") -> "Sampler":
+def load(source: str | os.PathLike[str], checkpoint: str | int = "last", device: str = "auto") -> "Sampler":
     """Loads a trained generator, ready to sample.
 
     Needs `pip install 'wcgan[train]'`, but not the training data.
@@ -88,6 +88,7 @@ def load(source: str | os.PathLike[str], checkpoint: str = "last", device: str =
 
     Raises:
         ImportError: if the packages of `wcgan[train]` are not installed.
+        TypeError: if the source is neither a name nor a path.
         ValueError: if there is no such generator, or no such checkpoint.
 
     Example:
@@ -100,9 +101,11 @@ def load(source: str | os.PathLike[str], checkpoint: str = "last", device: str =
         ```
     """
     try:
+        from wcgan.norm._base import check_types
         from wcgan.runs.sampler import load_generator
     except ImportError as error:
         raise ImportError(f"wcgan.load needs the training packages: pip install 'wcgan[train]' ({error})") from error
+    check_types(str | os.PathLike, "a name or a path", source=source)
     return load_generator(os.fspath(source), checkpoint, device)
 
 
@@ -153,8 +156,8 @@ def fit(
 
     Raises:
         ImportError: if the packages of `wcgan[train]` are not installed.
-        TypeError: for data that is neither a name, a folder nor a `Dataset`, such as a tensor, for settings that are no
-            mapping, and for callbacks or losses that cannot be called.
+        TypeError: for an argument of another type, such as a tensor as data, a class as a network, or losses that
+            cannot be called.
         ValueError: for an unknown preset or setting, data that does not fit, or an `out` that is not empty.
         KeyboardInterrupt: after a checkpoint, if the training was interrupted.
 
@@ -174,12 +177,15 @@ def fit(
         ```
     """
     import json
+    from collections import abc
+    from numbers import Integral
     from pathlib import Path
 
     try:
         from wcgan import report, train
         from wcgan.core.options import naming_arguments
         from wcgan.data import Dataset
+        from wcgan.norm._base import check_module, check_types
         from wcgan.paper.presets import dataset_to_config, default_folder, find_config
         from wcgan.runs.config import Config, change
         from wcgan.runs.folder import Run, is_begun
@@ -188,8 +194,14 @@ def fit(
         raise ImportError(f"wcgan.fit needs the training packages: pip install 'wcgan[train]' ({error})") from error
     if origin is not None and (generator is not None or discriminator is not None):
         raise ValueError("origin is for the package's networks: load the weights into yours before you call wcgan.fit")
-    if isinstance(settings, list | tuple | str):
-        raise TypeError(f'settings must be a mapping, such as {{"train.iterations": 1000}}, got {settings!r}')
+    preset_or_file = "the name of a preset, the path of a config.yaml or a wcgan.runs.Config"
+    check_types(str | os.PathLike | Config | None, preset_or_file, config=config)
+    check_types(str | os.PathLike | None, "a path", out=out, origin=origin, inception_weights=inception_weights)
+    check_types(abc.Mapping | None, 'a mapping, such as {"train.iterations": 1000}', settings=settings)
+    check_types(Integral | None, "an iteration", stop_at=stop_at)
+    for player, network in {"generator": generator, "discriminator": discriminator}.items():
+        if network is not None:
+            check_module(player, network)
     changed = []
     for field, value in (settings or {}).items():
         try:

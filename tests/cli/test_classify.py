@@ -89,6 +89,10 @@ def test_resuming_a_finished_run_ends_well(command, pictures):
     code, out, _ = command("classify", "--resume", "--out", "run")
     assert (code, out.splitlines()[0]) == (0, "already finished at iteration 6: run (--iterations extends it)")
     assert_refused(command("classify", "--dry-run", "--out", "run"), "run exists already: ")
+    code, out, _ = command("classify", "--dry-run", "--resume", "--out", "run")
+    assert (code, "go on from iteration 6; nothing is left to train" in out) == (0, True)
+    other = ("--set", "train.momentum=0.8")
+    assert_refused(command("classify", "--dry-run", "--resume", "--out", "run", *other), "begun with another config")
 
 
 def test_a_dry_run_writes_nothing(command, place):

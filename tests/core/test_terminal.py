@@ -68,3 +68,14 @@ def test_the_first_line_of_a_log_says_more_than_a_count(capsys: pytest.CaptureFi
         assert capsys.readouterr().err == ""
         lines.advance(2)
     assert re.fullmatch(r"2/20  \d+ s left\n", capsys.readouterr().err)
+
+
+def test_the_time_left_is_in_its_two_largest_units(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([1000.0, 1250.0])
+    monkeypatch.setattr("wcgan.core.terminal.time.monotonic", lambda: next(clock))
+    with progress_for(20, visible=True) as lines:
+        lines.advance(1)
+        lines.advance(2)
+    assert capsys.readouterr().err.endswith("2/20  1 h 15 min left\n")

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from tests.cuda.cases import CLASSES, EAGER, layer_and_inputs, step
 
 import wcgan
 
@@ -12,55 +13,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # PyTorch says that it is a prototype
 ]
 
-CLASSES = 5
 WITHOUT_WAITING = list(wcgan.VARIANTS)  # of 32 channels: the eigenvalues of more are waited for
-
-
-@pytest.fixture
-def no_synchronisation():
-    """A function that runs another and fails if it makes the host wait for the GPU."""
-
-    def run(function):
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            return function()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    return run
-
-
-def layer_and_inputs(name, device, dtype=torch.float32, channels=32, samples=12, side=6, **options):
-    torch.manual_seed(0)
-    conditional = wcgan.VARIANTS[name].conditional
-    layer = wcgan.normalization(name, channels, classes=CLASSES if conditional else None, dtype=dtype, **options)
-    mixing = torch.randn(channels, channels, dtype=dtype) / channels**0.5
-    x = torch.einsum("ij,njhw->nihw", mixing, torch.randn(samples, channels, side, side, dtype=dtype)) + 3
-    labels = (torch.arange(samples) % CLASSES,) if conditional else ()
-    return layer.to(device), x.to(device).requires_grad_(), tuple(y.to(device) for y in labels)
-
-
-def step(layer, x, labels):
-    """Output, gradients and statistics of one training batch."""
-    out = layer(x, *labels)
-    out.sin().sum().backward()
-    named = {name: p.grad for name, p in layer.named_parameters()} | {"x": x.grad, "out": out.detach()}
-    return named | {name: b for name, b in layer.named_buffers() if "running" in name}
-
-
-ADDED = 12  # launches beside a layer's own: gradients are added to those that are there
-
-
-def count_launches(layer, x):
-    """Of a step after two others."""
-    for _ in range(2):
-        layer(x).backward(x.detach())
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile:
-        layer(x).backward(x.detach())
-        torch.cuda.synchronize()
-    return sum(e.count for e in profile.key_averages() if e.key.startswith(("cudaLaunch", "cuLaunch")))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -101,9 +54,6 @@ def test_inference_never_waits_for_the_gpu(name, no_synchronisation):
     no_synchronisation(lambda: layer(x, *labels))
 
 
-EAGER = {torch.float32: 1e-5, torch.bfloat16: 2**-7}  # relative errors in norm between two ways through a layer
-
-
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("dtype", EAGER)
@@ -132,182 +82,6 @@ def test_eager_code_takes_the_way_of_few_calls(name, training):
         pytest.skip("the fused factorisation needs a GPU with thread block clusters")
     layer, x, labels = layer_and_inputs(name, "cuda")
     assert layer.train(training)(x.contiguous(), *labels).grad_fn.name() == "_ByKernelsBackward"
-
-
-# Whitening in groups by the same kernels
-
-
-def errors_beside_operators(layer, x, labels, monkeypatch):
-    """Relative errors in norm of what `step` returns, beside plain operators."""
-    other = copy.deepcopy(layer)
-    for _ in range(2):  # the second time by direct launches
-        again = copy.deepcopy(layer)
-        found = step(again, x.clone().requires_grad_(), labels)
-    with monkeypatch.context() as patch:
-        for function in ("whiten_color_eagerly", "map_by_kernels"):
-            patch.setattr(f"wcgan.norm._base.{function}", lambda *args: None)
-        patch.setattr("wcgan.norm._base.is_eager", lambda args: False)
-        patch.setattr("torch.backends.cudnn.allow_tf32", False)
-        expected = step(other, x.clone().requires_grad_(), labels)
-    assert (again.num_retried, again.num_nonfinite) == (other.num_retried, other.num_nonfinite)
-    pairs = {key: (found[key].double(), value.double()) for key, value in expected.items()}
-    return again, {key: ((value - wanted).norm() / wanted.norm()).item() for key, (value, wanted) in pairs.items()}
-
-
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("dtype", EAGER)
-@pytest.mark.parametrize(
-    ("name", "channels", "groups"),
-    [("WC", 64, 4), ("WC", 64, 64), ("WC", 66, 3), ("WC", 1024, 2), ("cWC", 64, 16), ("cWC_sa", 64, 2)],
-)
-def test_eager_layers_in_groups_equal_the_operators(
-    name, channels, groups, dtype, memory_format, training, monkeypatch
-):
-    layer, x, labels = layer_and_inputs(name, "cuda", channels=channels, samples=64, groups=groups)
-    layer(x, *labels)
-    x = x.detach().to(dtype).contiguous(memory_format=memory_format)
-    _, errors = errors_beside_operators(layer.train(training), x, labels, monkeypatch)
-    allowed = max(2 * EAGER[dtype], 1e-4 if channels > 512 else 0.0)  # a product of random factors is ill-conditioned
-    assert max(errors.values()) <= allowed, errors
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups", "training", "by_kernels"),
-    [(32, 4, True, True), (32, 4, False, True), (2048, 16, True, True), (2048, 2, True, False)],
-)
-def test_groups_of_at_most_512_channels_take_the_way_of_few_calls(channels, groups, training, by_kernels):
-    if torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
-    layer = wcgan.WhiteningColoring2d(channels, groups=groups, device="cuda").train(training)
-    x = torch.randn(16, channels, 8, 8, device="cuda", requires_grad=True)
-    assert (layer(x).grad_fn.name() == "_ByKernelsBackward") == by_kernels
-
-
-@pytest.mark.parametrize("name", ["WC", "cWC"])
-def test_a_retried_group_has_the_same_gradient_by_the_operators(name, monkeypatch, no_synchronisation):
-    layer, x, labels = layer_and_inputs(name, "cuda", samples=64, groups=4, eps=0.0)
-    x = x.detach()
-    x[:, 9] = 0  # in the second group
-    layer, errors = errors_beside_operators(layer, x, labels, monkeypatch)
-    assert layer.num_retried == 1
-    assert max(errors.values()) <= 1e-3, errors
-    no_synchronisation(lambda: step(layer, x.clone().requires_grad_(), labels))
-
-
-def test_a_batch_that_is_not_finite_in_one_group_is_counted_and_kept_out_of_the_statistics(no_synchronisation):
-    layer, x, _ = layer_and_inputs("WC", "cuda", groups=4)
-    layer(x)
-    before, x = copy.deepcopy(layer.state_dict()), x.detach()
-    x[0, 9, 0, 0] = torch.inf
-    out = no_synchronisation(lambda: layer(x))
-    assert out.isnan().all()
-    assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())
-    assert (layer.num_retried.item(), layer.num_nonfinite.item()) == (0, 1)
-
-
-@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
-@pytest.mark.parametrize("groups", [4, 16])
-def test_a_layer_in_groups_has_few_launches(groups):
-    if torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
-    layer = wcgan.WhiteningColoring2d(256, groups=groups, device="cuda")
-    x = torch.randn(64, 256, 8, 8, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
-    x.requires_grad_()
-    assert layer(x).grad_fn.name() == "_ByKernelsBackward"
-    assert 0 < count_launches(layer, x) <= 17 + ADDED
-
-
-def wide_layer_and_batch(channels, dtype=torch.float32):
-    """A layer wider than the factorisation kernel, and a batch of more than twice as many positions as channels."""
-    if torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("the fused factorisation needs a GPU with thread block clusters")
-    torch.manual_seed(0)
-    x = torch.randn(max(64, channels // 16), channels, 6, 6, device="cuda")
-    return wcgan.WhiteningColoring2d(channels, device="cuda"), x.to(dtype).contiguous(memory_format=torch.channels_last)
-
-
-@pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("channels", [520, 1024, 2048])
-def test_a_layer_wider_than_the_factorisation_kernel_takes_that_way_too(channels, autocast):
-    layer, x = wide_layer_and_batch(channels)
-    expected = step(copy.deepcopy(layer).double(), x.double().requires_grad_(), ())  # on plain operators
-    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-        assert layer(x.clone().requires_grad_()).grad_fn.name() == "_ByKernelsBackward"
-        for _ in range(2):  # the second time by direct launches
-            layer.reset_running_stats()
-            layer.zero_grad()
-            found = step(layer, x.clone().requires_grad_(), ())
-    for key, value in expected.items():
-        error = (found[key].double() - value).norm() / value.norm()
-        assert error <= EAGER[torch.float32], f"{key}: off by {error:.2g}"
-
-
-@pytest.mark.parametrize("channels", [1024, 2048])
-def test_a_wide_layer_in_bfloat16_is_as_exact_as_its_type(channels):
-    layer, x = wide_layer_and_batch(channels, torch.bfloat16)
-    expected = step(copy.deepcopy(layer).double(), x.double().requires_grad_(), ())
-    found = step(layer, x.clone().requires_grad_(), ())
-    for key, value in expected.items():
-        error = (found[key].double() - value).norm() / value.norm()
-        assert error <= 2 * EAGER[torch.bfloat16], f"{key}: off by {error:.2g}"
-
-
-@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
-@pytest.mark.parametrize(("channels", "launches"), [(1024, 28), (2048, 40)])
-def test_a_wide_layer_has_few_launches(channels, launches):
-    layer, x = wide_layer_and_batch(channels, torch.bfloat16)
-    x.requires_grad_()
-    assert 0 < count_launches(layer, x) <= launches + ADDED
-
-
-@pytest.mark.parametrize("channels", [600, 2048])
-def test_a_wide_covariance_that_cannot_be_factorised_is_retried_and_counted_without_waiting(
-    channels, no_synchronisation
-):
-    layer, x = wide_layer_and_batch(channels)
-    layer.eps = 0.0
-    step(layer, x.clone().requires_grad_(), ())
-    x[:, channels - 1] = 0  # in the last block
-    x.requires_grad_()
-    found = no_synchronisation(lambda: step(layer, x, ()))
-    assert (layer.num_retried.item(), layer.num_nonfinite.item()) == (1, 0)
-    assert all(value.isfinite().all() for value in found.values())
-
-
-def test_a_wide_batch_that_is_not_finite_is_counted_and_kept_out_of_the_statistics(no_synchronisation):
-    layer, x = wide_layer_and_batch(1024)
-    layer(x)
-    before = copy.deepcopy(layer.state_dict())
-    x[0, 1000, 0, 0] = torch.inf
-    out = no_synchronisation(lambda: layer(x))
-    assert out.isnan().all()
-    assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())
-    assert (layer.num_retried.item(), layer.num_nonfinite.item()) == (0, 1)
-
-
-@pytest.mark.parametrize("retried", [False, True])
-def test_a_wide_layer_is_captured_in_a_cuda_graph(retried):
-    layer, x = wide_layer_and_batch(1024)
-    layer.eps = 0.0
-    eager, x = copy.deepcopy(layer), x.requires_grad_()
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step(copy.deepcopy(layer), x, ())
-    torch.cuda.current_stream().wait_stream(stream)
-    graph, x.grad = torch.cuda.CUDAGraph(), None
-    with torch.cuda.graph(graph):
-        captured = step(layer, x, ())
-    if retried:  # the graph decides when it runs
-        with torch.no_grad():
-            x[:, 3] = 0
-    graph.replay()
-    torch.cuda.synchronize()
-    expected = step(eager, x.detach().clone().requires_grad_(), ())
-    assert layer.num_retried.item() == eager.num_retried.item() == int(retried)
-    for key, value in expected.items():
-        torch.testing.assert_close(captured[key], value, rtol=1e-4, atol=1e-4, msg=lambda m, key=key: f"{key}: {m}")
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])

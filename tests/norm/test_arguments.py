@@ -9,6 +9,7 @@ from torch import nn
 
 import wcgan
 from wcgan.functional._factorisations import FACTORISATIONS
+from wcgan.norm import sub_batches, use_batch_statistics
 from wcgan.norm.unconditional import COLORINGS, INITS
 
 UNCONDITIONAL_LAYERS = (wcgan.WhiteningColoring1d, wcgan.WhiteningColoring2d, wcgan.WhiteningColoring3d)
@@ -45,6 +46,35 @@ def test_a_layer_by_name_takes_both_names():
     assert repr(layer) == repr(wcgan.normalization("cWC", 4, 3))
     with pytest.raises(TypeError, match="give the number of channels with channels= or num_features="):
         wcgan.normalization("WC")
+
+
+def test_a_layer_by_name_refuses_what_is_no_name_and_no_number_of_channels():
+    with pytest.raises(ValueError, match=r"^unknown normalization \['WC'\]; choose one of BN, W-only"):
+        wcgan.normalization(["WC"], 4)
+    with pytest.raises(TypeError, match=r"^channels must be a whole number, got '4'$"):
+        wcgan.normalization("WC", "4")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("WC", "str"), (nn.BatchNorm2d, "the class BatchNorm2d"), (None, "NoneType"), ([nn.BatchNorm2d(3)], "list")],
+    ids=["text", "class", "none", "list"],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        wcgan.convert_batchnorm,
+        wcgan.fold,
+        wcgan.freeze_statistics,
+        lambda given: wcgan.update_statistics([], given),
+        use_batch_statistics,
+        lambda given: sub_batches(given, 2).__enter__(),
+    ],
+    ids=["convert_batchnorm", "fold", "freeze_statistics", "update_statistics", "use_batch_statistics", "sub_batches"],
+)
+def test_what_is_not_a_module_is_refused_with_what_was_given(call, given, shown):
+    with pytest.raises(TypeError, match=f"^(model|module) must be a torch.nn.Module, got {shown}$"):
+        call(given)
 
 
 @pytest.mark.parametrize("kind", [*UNCONDITIONAL_LAYERS, *CONDITIONAL_LAYERS])

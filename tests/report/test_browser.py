@@ -62,8 +62,16 @@ def pages(tmp_path_factory):
         for place, row in enumerate(TABLES["ablation-cWC"].rows)
     }
     twice = [*training(), *evaluations(), *evaluations(generated=50)]
+    every = published(1000, IS=8.123, FID=14.03, KID=0.004364, precision=0.6371, recall=0.5106)
+    every["protocol"]["std"] |= {"KID": 0.00062}
+    stopped = [event(0, "started"), *training(600), *evaluations(600), event(600, "stopped")]
+    both = [
+        write_run(folder / "both" / "seed-0", records=[*training(), *evaluations(), every]),
+        write_run(folder / "both" / "seed-1", config("cWC-cls-only", seed=1), stopped),
+    ]
     return {
         "protocols": write_report([write_run(folder / "run", records=twice)], folder / "protocols.html"),
+        "both": write_report(both, folder / "both.html"),
         "many": write_table(TABLES["ablation-cWC"], many, folder / "many")["html"],
         "compare": page,
         "table": write_table(table, runs, folder, 0.1, ["Narrower."])["html"],
@@ -112,9 +120,10 @@ def test_what_differs_between_many_rows_wraps_and_does_not_scroll(opened, width)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_scores_of_two_protocols_do_not_scroll(opened, width):
-    page, _ = opened("protocols", width, "light")
-    assert page.locator(".runs tbody tr").count() == 2
+@pytest.mark.parametrize(("name", "rows"), [("protocols", 2), ("both", 3)])
+def test_scores_of_two_protocols_do_not_scroll(opened, name, rows, width):
+    page, _ = opened(name, width, "light")
+    assert page.locator(".runs tbody tr").count() == rows
     assert page.locator(".scroll:has(.runs)").evaluate("e => e.scrollWidth <= e.clientWidth")
 
 

@@ -36,7 +36,6 @@ def test_the_table_has_a_row_per_run_with_its_last_scores(report, pair):
     assert first == {
         "Run": "digits-cWC",
         "Variant": "cWC",
-        "Dataset": "digits",
         "Iterations": "1,000",
         "Real images": "320,000",
         "Time": "2 min 3 s",
@@ -46,6 +45,11 @@ def test_the_table_has_a_row_per_run_with_its_last_scores(report, pair):
         "Protocol": "A",
     }
     assert (second["Run"], second["Variant"], second[FID]) == ("digits-cBN", "cBN", "3.428")
+
+
+def test_the_table_names_datasets_where_the_runs_have_several(report, pair, tmp_path):
+    other = write_run(tmp_path / "mnist-cWC", config("cWC", dataset="mnist"))
+    assert [row["Dataset"] for row in rows(report(pair[0], other))] == ["digits", "mnist"]
 
 
 def test_no_score_loses_the_name_of_its_features(report, pair):

@@ -116,6 +116,16 @@ def test_a_run_without_a_checkpoint_is_said(tmp_path):
         wcgan.load(run.folder, "best")
 
 
+def test_a_checkpoint_may_be_a_number(trained):
+    assert wcgan.load(trained.folder, 4).iteration == wcgan.load(trained.folder, "4").iteration == 4
+
+
+@pytest.mark.parametrize("given", [3, None, Sampler], ids=str)
+def test_what_is_neither_a_name_nor_a_path_is_refused(given):
+    with pytest.raises(TypeError, match=f"^source must be a name or a path, got {re.escape(repr(given))}$"):
+        wcgan.load(given)
+
+
 @pytest.mark.parametrize("which", ["5", "worst", "../0000006", "²", "9" * 5000, "a\0b", ""])
 def test_a_checkpoint_that_is_not_there_is_said_with_those_that_are(trained, which):
     with pytest.raises(

@@ -198,6 +198,12 @@ def test_an_interpolation_that_cannot_be_is_refused(normalization, options, said
         sampler(normalization).between(1.5)
 
 
+@pytest.mark.parametrize("frames", ["24", 2.5, None])
+def test_frames_that_are_no_whole_number_are_refused(frames):
+    with pytest.raises(TypeError, match=f"^frames must be a whole number, got {frames!r}$"):
+        sampler().interpolate(frames)
+
+
 @pytest.mark.parametrize("count", ["3", 2.5])
 def test_a_count_that_is_no_whole_number_is_named(count):
     with pytest.raises(TypeError, match=f"^count must be a whole number, got {count!r}$"):

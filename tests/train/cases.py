@@ -16,10 +16,11 @@ from wcgan.nets import DiscriminatorConfig, GeneratorConfig
 from wcgan.norm import VARIANTS
 from wcgan.runs.checkpoint import read_newest
 from wcgan.runs.config import Config, DataConfig, TrainConfig
-from wcgan.runs.folder import Run, new_run
+from wcgan.runs.folder import Line, Run, new_run
 from wcgan.train.batches import GanBatches
-from wcgan.train.gan import Players, build_players, set_learning_rates, train_iteration
+from wcgan.train.gan import Evaluator, Players, build_players, set_learning_rates, train, train_iteration
 from wcgan.train.learner import learner_to_tensors
+from wcgan.train.loop import Outcome
 
 CPU = torch.device("cpu")
 CLASSES = 3
@@ -127,3 +128,17 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return one.contiguous().numpy().tobytes() == other.contiguous().numpy().tobytes()
+
+
+def run_to_end(
+    folder: Path, evaluator: Evaluator | None = None, data: Dataset | None = None, **settings: Any
+) -> tuple[Run, Outcome]:
+    """A new run in a folder, and how its training ended."""
+    config = tiny_config(**settings)
+    run = tiny_run(folder / "run", config)
+    outcome = train(config, data or tiny_data(), run, evaluator)
+    return run, outcome
+
+
+def of_kind(run: Run, kind: str) -> list[Line]:
+    return [line for line in run.lines() if line["kind"] == kind]

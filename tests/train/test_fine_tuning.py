@@ -8,7 +8,8 @@ from tests.train.test_start import configured
 
 from wcgan.runs.checkpoint import read_checkpoint
 from wcgan.runs.folder import Run
-from wcgan.train.start import dry_run, go_on, rows_by_class, start
+from wcgan.train.fine_tuning import rows_by_class
+from wcgan.train.start import dry_run, go_on, start
 
 
 def write_photos(folder, *classes, side=8, channels=3):
@@ -47,7 +48,7 @@ def test_the_length_taken_from_the_other_run_and_how_to_change_it_are_said(sourc
     length = f"3 iterations of {config.train.critic_steps} + 1 updates, {passes:.1f} passes over the data"
     assert f"\ntraining for {length}; --iterations N sets another length\n" in capsys.readouterr().err
     assert plan["training"] == f"{config.train.loss}, {length}; --iterations N sets another length"
-    assert "--iterations" not in dry_run(config)["training"]
+    assert "--iterations" not in dry_run(config, tmp_path / "other")["training"]
 
 
 def test_averages_that_the_other_run_did_not_have_are_not_missed(source, tmp_path, capsys):

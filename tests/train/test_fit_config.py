@@ -20,16 +20,43 @@ def images_of(height, width=None, channels=3, classes=4):
 
 @pytest.mark.parametrize(
     ("side", "expected"),
-    [(8, (4, 1)), (16, (4, 2)), (28, (7, 2)), (32, (4, 3)), (48, (6, 3)), (64, (4, 4)), (96, (6, 4)), (128, (4, 5))],
+    [
+        *[(8, (4, 1)), (16, (4, 2)), (28, (7, 2)), (32, (4, 3)), (48, (6, 3)), (64, (4, 4)), (96, (6, 4))],
+        *[
+            (128, (4, 5)),
+            (896, (7, 7)),
+            (1024, (4, 8)),
+            (1280, (5, 8)),
+            (2048, (4, 9)),
+            (3584, (7, 9)),
+            (4096, (4, 10)),
+        ],
+    ],
 )
 def test_a_side_is_a_grid_of_4_to_7_doubled(side, expected):
     assert blocks_for(side) == expected
 
 
-@pytest.mark.parametrize("side", [1, 7, 15, 18, 30, 34, 50, 100])
-def test_a_side_that_no_grid_doubles_to_is_said_with_those_that_do(side):
-    with pytest.raises(ValueError, match=rf"{side}x{side} do not fit .*such as 16, 28, 32.*--resolution SIZE"):
+@pytest.mark.parametrize(
+    ("side", "nearest"),
+    [
+        *[(1, "8 and 10"), (15, "14 and 16"), (30, "28 and 32"), (100, "96 and 112"), (1000, "896 and 1024")],
+        *[(1500, "1280 and 1536"), (4000, "3584 and 4096"), (5120, "3584 and 4096"), (8192, "3584 and 4096")],
+    ],
+)
+def test_a_side_that_no_grid_doubles_to_is_refused_with_the_nearest_that_fit(side, nearest):
+    with pytest.raises(ValueError, match=rf"{side}x{side} do not fit .*the nearest sizes are {nearest}; --resolution"):
         blocks_for(side)
+
+
+@pytest.mark.parametrize("name", ["folder", "folder/best"])
+def test_networks_for_large_images_double_their_grid_to_that_size(name):
+    fitted = fit_config(preset(name), images_of(1024))
+    with torch.device("meta"):
+        generator = build_generator(fitted.generator).eval()
+        images = generator(torch.zeros(1, fitted.generator.noise), torch.zeros(1, dtype=torch.int64))
+    assert images.shape == (1, 3, 1024, 1024)
+    assert fitted.discriminator.resolution == 1024
 
 
 @pytest.mark.parametrize(

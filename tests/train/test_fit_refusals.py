@@ -74,13 +74,28 @@ def test_inception_weights_that_are_not_there_are_named(tmp_path):
         ({"callbacks": [Callback]}, r"^callbacks must be a list of wcgan\.train\.Callback objects, got \[<class"),
         ({"loss": softplus}, "^loss must be two functions, the discriminator's and the generator's, got <"),
         ({"loss": (softplus, None)}, r"^loss must be two functions, .* got \(<"),
+        ({"generator": torch.nn.Linear}, r"^generator must be a torch\.nn\.Module, got the class Linear$"),
+        ({"discriminator": "DCGAN"}, r"^discriminator must be a torch\.nn\.Module, got str$"),
+        ({"origin": 3}, "^origin must be a path, got 3$"),
+        ({"stop_at": "3"}, "^stop_at must be an iteration, got '3'$"),
     ],
-    ids=["setting", "callback", "class", "function", "none"],
+    ids=["setting", "callback", "class", "function", "none", "no network", "a name", "no path", "no number"],
 )
 def test_what_cannot_be_called_or_written_is_named_before_anything_is_written(tmp_path, options, said):
     with pytest.raises(TypeError, match=said):
         fit(tmp_path / "run", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", [3, {"train": {}}], ids=str)
+def test_what_is_no_config_is_refused_with_what_is_one(given):
+    with pytest.raises(TypeError, match=r"^config must be the name of a preset, the path of a config.yaml or a wcgan"):
+        wcgan.fit(given)
+
+
+def test_settings_that_are_no_mapping_are_refused_with_an_example(tmp_path):
+    with pytest.raises(TypeError, match=r'^settings must be a mapping, such as \{"train.iterations": 1000\}, got 3$'):
+        wcgan.fit("digits/BN", out=tmp_path / "run", settings=3)
 
 
 @pytest.mark.parametrize("resolution", [16, 32])

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.train.cases import tiny_config, tiny_data, tiny_run
+from tests.train.cases import of_kind, tiny_config, tiny_data, tiny_run
 from torch import nn
 
 from wcgan.core.device import find_hardware
@@ -53,10 +53,6 @@ def journal(run, watch, said):
     journal = Journal(Training(run, config, 0), progress, Rank(), find_hardware(config.train), [watch])
     yield journal
     journal.close()
-
-
-def of_kind(run, kind):
-    return [line for line in run.lines() if line["kind"] == kind]
 
 
 def test_the_speed_is_that_since_the_line_before(journal, run):

@@ -94,6 +94,13 @@ def test_a_gpu_that_is_not_there_is_said_before_anything_is_read_or_written(tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_a_resolution_that_the_networks_cannot_have_is_refused_before_the_images_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "load", None)
+    with pytest.raises(ValueError, match="images of 1000x1000 do not fit the networks"):
+        start(configured("digits", "data.resolution=1000"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_batch_that_the_processes_cannot_share_leaves_no_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"train\.batch=5 cannot be shared equally by 2 processes"):
@@ -128,7 +135,7 @@ def test_stl10_trains_on_its_unlabeled_images(monkeypatch):
 
 def test_a_dry_run_says_what_would_run_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said = dry_run(configured("digits"))
+    said = dry_run(configured("digits"), tmp_path / "run")
     assert said["data"] == "digits: 1,438 images of 1x16x16, 10 classes"
     assert said["training"].startswith("hinge, 3 iterations of 1 + 1 updates, ")
     assert "cWC" in said["generator"]
@@ -146,21 +153,21 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(tmp_path, monkeypatch)
         ("mnist/cWC", "mnist: 60,000 images of 1x28x28, 10 classes"),
     ],
 )
-def test_a_dry_run_without_the_data_set_takes_its_published_size(preset, images):
-    said = dry_run(configure(preset, settings=["train.device=cpu"]))
+def test_a_dry_run_without_the_data_set_takes_its_published_size(preset, images, tmp_path):
+    said = dry_run(configure(preset, settings=["train.device=cpu"]), tmp_path / "run")
     assert said["data"] == images
     assert said["missing"].startswith(f"{preset.partition('/')[0]} is not in ")
     assert "passes over the data" in said["training"]
 
 
-def test_a_dry_run_refuses_a_folder_that_is_not_there():
+def test_a_dry_run_refuses_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is neither a folder nor a dataset"):
-        dry_run(configured("nowhere"))
+        dry_run(configured("nowhere"), tmp_path / "run")
 
 
 def test_the_disk_space_of_a_dry_run_is_that_of_its_checkpoints(tmp_path):
     settings = ("generator.widths=[64, 64]", "train.ema=0.9", "train.iterations=1", "train.keep_checkpoints=100")
-    said = dry_run(configured("digits", *settings))["disk"]
+    said = dry_run(configured("digits", *settings), tmp_path / "run")["disk"]
     start(configured("digits", *settings), tmp_path / "run")
     (written,) = Run(tmp_path / "run").checkpoints.glob("0*.safetensors")
     assert int(said.split()[0]) == pytest.approx(100 * written.stat().st_size / 1e6, rel=0.02)

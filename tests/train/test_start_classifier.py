@@ -229,16 +229,17 @@ def test_images_without_classes_are_refused_before_anything_is_written(tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_dry_run_without_the_data_set_takes_its_published_size():
-    said = dry_run_classifiers(configure_classifier(dataset="cifar10", settings=["train.device=cpu"]))
+def test_a_dry_run_without_the_data_set_takes_its_published_size(tmp_path):
+    config = configure_classifier(dataset="cifar10", settings=["train.device=cpu"])
+    said = dry_run_classifiers(config, tmp_path / "run")
     assert said["data"] == "cifar10: 50,000 images of 3x32x32 to learn from, 10,000 to test with, 10 classes"
     assert said["missing"].startswith("cifar10 is not in ")
 
 
-def test_a_dry_run_says_what_would_be_trained(configured, pictures):
-    said = dry_run_classifiers(configured(), seeds=3)
+def test_a_dry_run_says_what_would_be_trained(configured, pictures, tmp_path):
+    said = dry_run_classifiers(configured(), tmp_path / "run", seeds=3)
     assert said["data"] == f"{pictures.name}: 40 images of 1x16x16 to learn from, 20 to test with, 10 classes"
     assert said["classifier"] == "ResNet-8, WC in the first layer, 4,946 parameters"
     assert said["training"] == "6 iterations of 8 images, 1.2 passes over the data"
     assert said["seeds"] == "0, 1, 2"
-    assert "WC in all layers" in dry_run_classifiers(configured(where="all"))["classifier"]
+    assert "WC in all layers" in dry_run_classifiers(configured(where="all"), tmp_path / "run")["classifier"]

@@ -85,7 +85,7 @@ def train(
         config = change(Run(folder).config(), data, strict, settings)
     config = config or chosen()
     if dry_run:
-        _print_plan(training.dry_run(config, folder, resume, origin))
+        _print_plan(training.dry_run(config, folder, resume, stop_at, accept_config, origin, weights))
     outcome = training.start(config, folder, resume, stop_at, accept_config, origin, weights)
     weights_again = "" if weights is None else f" --inception-weights {quote(str(weights))}"
     _print_outcome("train", outcome, config.train.iterations, folder, weights_again)
@@ -134,8 +134,10 @@ def classify(
     else:
         config = presets.configure_classifier(preset, data, depth, norm, where, strict, settings)
     folder = folder or Path("runs") / presets.preset_to_folder(classifier_to_name(config))
+    if dry_run and own is not None:
+        _print_plan(training.dry_run_to_go_on(own, stop_at, accept_config, data, strict, settings))
     if dry_run:
-        _print_plan(training.dry_run_classifiers(config, folder, seeds, resume))
+        _print_plan(training.dry_run_classifiers(config, folder, seeds, resume, stop_at, accept_config))
     if own is not None:
         outcome = training.go_on_with_classifiers(own, stop_at, accept_config, data, strict, settings)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import unicodedata
@@ -185,16 +186,21 @@ class _Bar(TrainingProgress):
         self.bar.update(self.task, completed=iteration, rate=rate)
 
 
-def duration(seconds: float) -> str:
-    """A time in the unit that people would use.
+def duration(seconds: object) -> str:
+    """A time span in its two largest units; a dash for what is no number.
 
     Example:
-        >>> duration(42), duration(600), duration(180_000)
-        ('42 s', '10 min', '50.0 h')
+        >>> [duration(s) for s in (8.4, 75, 3700, 200_000, None)]
+        ['8 s', '1 min 15 s', '1 h 1 min', '2 d 7 h', '\u2013']
     """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        return "\u2013"
+    whole = round(seconds)
+    for unit, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{whole} s"
 
 
 class _Lines(TrainingProgress):

@@ -309,7 +309,9 @@ def sampler_to_sample(sampler: Sampler, batch: int = CHUNK) -> Any:
 # During training
 
 
-def evaluator_for(config: Config, training: data.Dataset, inception_weights: Path | None = None) -> Evaluator | None:
+def evaluator_for(
+    config: Config, training: data.Dataset, inception_weights: Path | None = None, download: bool = True
+) -> Evaluator | None:
     """Scores against the test split, with Inception, and with a small classifier if the data has labels.
 
     None if nothing is to be scored (`train.evaluate_with=none`) or nothing can be: without a test split, unless
@@ -319,6 +321,7 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
         config: of the run.
         training: the images it is trained on.
         inception_weights: a file; None for the one in `WCGAN_INCEPTION_WEIGHTS`, if any.
+        download: whether to download Inception's weights if there is no file; without them, an evaluator cannot score.
 
     Raises:
         ValueError: if the config asks for scores that cannot be had.
@@ -326,9 +329,8 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     settings, chosen = config.train, config.data
     if settings.evaluate_with == "none":
         return None
-    wants_inception = settings.evaluate_with == "inception" or (
-        settings.evaluate_with == "auto" and bool(inception_weights or os.environ.get(VARIABLE))
-    )
+    has_file = bool(inception_weights or os.environ.get(VARIABLE))
+    wants_inception = settings.evaluate_with == "inception" or (settings.evaluate_with == "auto" and has_file)
     labelled = len(training.classes) > 1  # images in a single sub-folder are all of one class
     tested = chosen.held_out or chosen.reference is not None or "test" in data.splits(chosen.name)
     lacks = None if tested or settings.evaluate_every else "a test split"
@@ -345,7 +347,9 @@ def evaluator_for(config: Config, training: data.Dataset, inception_weights: Pat
     plan = protocol_to_plan(default_protocol(chosen.name), len(reference), images=settings.evaluate_images)
     if labelled:  # before the training, not at its first evaluation
         check_learnable(training, reference if reference.split == "test" else None)
-    networks: list[Features] = [load_inception(inception_weights, device)] if wants_inception else []
+    networks: list[Features] = []
+    if wants_inception and (has_file or download):
+        networks.append(load_inception(inception_weights, device))
 
     def evaluate(sampler: Sampler) -> dict[str, Any]:
         rank = Rank(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Rank()

@@ -5,6 +5,7 @@ Running statistics themselves are in `_running`; the colorings are in `unconditi
 
 import math
 from numbers import Integral, Real
+from types import UnionType
 from typing import Any, NoReturn
 
 import torch
@@ -25,11 +26,18 @@ from wcgan.functional.whitening import check_whitening
 from wcgan.norm._running import RunningStatistics
 
 
-def check_numbers(kind: type, what: str, **values: object) -> None:
+def check_types(kind: type | UnionType, what: str, **values: object) -> None:
     """Raises a TypeError that names the first argument of another kind."""
     for name, value in values.items():
         if not isinstance(value, kind):
             raise TypeError(f"{name} must be {what}, got {value!r}")
+
+
+def check_module(name: str, value: object) -> None:
+    """Raises a TypeError that names an argument which is not a module."""
+    if not isinstance(value, nn.Module):
+        given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{name} must be a torch.nn.Module, got {given}")
 
 
 class NotScriptable:
@@ -66,8 +74,8 @@ class WhiteningLayer(NotScriptable, RunningStatistics):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        check_numbers(Integral, "a whole number", num_features=num_features, groups=groups, iterations=iterations)
-        check_numbers(Real, "a number", eps=eps, momentum=0 if momentum is None else momentum)
+        check_types(Integral, "a whole number", num_features=num_features, groups=groups, iterations=iterations)
+        check_types(Real, "a number", eps=eps, momentum=0 if momentum is None else momentum)
         if num_features < 1:
             raise ValueError(f"num_features must be at least 1, got {num_features}")
         if momentum is not None and not 0 <= momentum <= 1:

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 
 from wcgan.functional._operators import is_eager, transformed, within_transform, without_autocast
 from wcgan.functional.affine import Shared, add_shared
-from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, check_numbers, is_fx_proxy
+from wcgan.norm._base import WhiteningKind, WhiteningLayer, as_fx_node, check_types, is_fx_proxy
 from wcgan.norm.labels import LabelReport, check_label_shape, check_labels, check_labels_on_cpu
 from wcgan.norm.unconditional import (
     COLORINGS,
@@ -86,7 +86,7 @@ class ConditionalWhiteningColoring(WhiteningLayer):
         classes = same_argument("classes", classes, "num_classes", num_classes)
         if classes is None:
             raise TypeError("give the number of classes with classes= or num_classes=")
-        check_numbers(Integral, "a whole number", classes=classes)
+        check_types(Integral, "a whole number", classes=classes)
         if classes < 1:
             raise ValueError(f"classes must be at least 1, got {classes}")
         check_choice("coloring", coloring, ("full", "diagonal"))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from wcgan.norm._base import check_module
 from wcgan.norm.unconditional import WhiteningColoring, WhiteningColoring1d, WhiteningColoring2d, WhiteningColoring3d
 from wcgan.norm.variants import VARIANTS, Variant, find_variant
 
@@ -46,6 +47,7 @@ def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-
         new wrapper with the same settings; all processes have to make this call.
 
     Raises:
+        TypeError: if the model is not a module.
         ValueError: for a lazy batch normalisation that has not seen a batch, a variant that is unknown or depends on
             a class, or options that do not fit a layer, such as `groups` that do not divide its channels. The model is
             then unchanged.
@@ -61,6 +63,7 @@ def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-
         >>> wcgan.convert_batchnorm(model)[1]
         WhiteningColoring2d(8, eps=0.001, momentum=0.1, whitening='cholesky', coloring='full')
     """
+    check_module("model", model)
     chosen = find_variant(variant)
     if chosen.conditional:
         raise ValueError(f"{variant} depends on the class, and batch normalisation does not; choose one of {_CHOICES}")

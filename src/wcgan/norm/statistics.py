@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from wcgan.norm._base import WhiteningLayer
+from wcgan.norm._base import WhiteningLayer, check_module
 from wcgan.norm._running import COUNTERS
 
 
@@ -36,6 +36,7 @@ def update_statistics(
         forward: `forward(model, batch)` runs one batch, for models with several inputs; `device` is then unused.
 
     Raises:
+        TypeError: if the model is not a module.
         ValueError: if the loader is empty. After this or any other error, statistics and counters are as before.
 
     Example:
@@ -51,6 +52,7 @@ def update_statistics(
         >>> batches = [(torch.randn(4, 8, 6, 6), torch.arange(4)) for _ in range(5)]
         >>> wcgan.update_statistics(batches, layer, forward=lambda layer, batch: layer(*batch))
     """
+    check_module("model", model)
     layers = [
         module
         for module in model.modules()
@@ -108,6 +110,7 @@ def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
         The model.
 
     Raises:
+        TypeError: if the model is not a module.
         ValueError: for a layer with `track_running_stats=False`, which has no statistics to freeze.
 
     Example:
@@ -116,6 +119,7 @@ def freeze_statistics(model: nn.Module, frozen: bool = True) -> nn.Module:
         >>> wcgan.freeze_statistics(model).train()[1].training
         False
     """
+    check_module("model", model)
     layers = {name: m for name, m in model.named_modules() if isinstance(m, WhiteningLayer) and m.whitening != "none"}
     for name, layer in layers.items():
         if not layer.track_running_stats:
@@ -142,12 +146,16 @@ def use_batch_statistics(model: nn.Module) -> nn.Module:
     Returns:
         The model.
 
+    Raises:
+        TypeError: if the model is not a module.
+
     Example:
         >>> import torch, wcgan
         >>> layer = wcgan.norm.use_batch_statistics(wcgan.WhiteningColoring1d(4, init="identity").eval())
         >>> layer(5 + torch.randn(64, 4)).mean().abs() < 1e-5
         tensor(True)
     """
+    check_module("model", model)
     for layer in model.modules():
         if isinstance(layer, WhiteningLayer):
             layer.track_running_stats = layer.sync = False
@@ -166,6 +174,7 @@ def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
         parts: number of sub-batches in a batch; must divide the batch size.
 
     Raises:
+        TypeError: if `module` is not a module.
         ValueError: if `parts` is less than 1. The layers raise it for a batch size that `parts` does not divide.
 
     Example:
@@ -174,6 +183,7 @@ def sub_batches(module: nn.Module, parts: int) -> Iterator[None]:
         >>> with torch.no_grad(), wcgan.norm.sub_batches(layer, 2):
         ...     z = layer(torch.randn(16, 4))
     """
+    check_module("module", module)
     if parts < 1:
         raise ValueError(f"parts must be at least 1, got {parts}")
     layers = [layer for layer in module.modules() if isinstance(layer, WhiteningLayer)]

@@ -1,9 +1,10 @@
 """The seventeen normalisation layers of the paper and of related work, by name."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
-from wcgan.norm._base import WhiteningKind, WhiteningLayer
+from wcgan.norm._base import WhiteningKind, WhiteningLayer, check_types
 from wcgan.norm.conditional import (
     ConditionalWhiteningColoring,
     ConditionalWhiteningColoring1d,
@@ -111,6 +112,7 @@ def normalization(
         `(N, d, H, W)` if `dim` is 2, `(N, d)` or `(N, d, L)` if it is 1, `(N, d, D, H, W)` if it is 3.
 
     Raises:
+        TypeError: if the number of channels is missing, or not a whole number.
         ValueError: for an unknown name or dim, fewer than one channel, missing `classes`, or `classes` for a variant
             that is not conditional.
 
@@ -129,6 +131,7 @@ def normalization(
     classes = same_argument("classes", classes, "num_classes", num_classes)
     if channels is None:
         raise TypeError("give the number of channels with channels= or num_features=")
+    check_types(Integral, "a whole number", channels=channels)
     if channels < 1:
         raise ValueError(f"channels must be at least 1, got {channels}")
     choices = variant.options(channels)
@@ -143,7 +146,7 @@ def normalization(
 
 def find_variant(name: str) -> Variant:
     """The variant of a name; a ValueError lists the names if there is none."""
-    if name not in VARIANTS:
+    if not isinstance(name, str) or name not in VARIANTS:
         raise ValueError(f"unknown normalization {name!r}; choose one of {', '.join(VARIANTS)}")
     return VARIANTS[name]
 

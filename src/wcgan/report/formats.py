@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wcgan.core.terminal import Row, counted, rows_to_markdown
+from wcgan.core.terminal import Row, counted, duration, rows_to_markdown
 from wcgan.evaluate.protocol import UNUSUAL
 from wcgan.paper.tables import MEASURES
-from wcgan.report.numbers import DASH, duration, is_number, number
+from wcgan.report.numbers import DASH, is_number, number
 from wcgan.report.order import EXPLAINED, pairs_to_rows, pairs_to_sentence, results_to_pairs
 from wcgan.report.order import HEADS as ORDER_HEADS
 from wcgan.report.paper_comparison import Entry, Results, TableRow

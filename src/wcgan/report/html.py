@@ -88,6 +88,16 @@ def cell(label: str, value: str, kind: str | None = None, more: str = "") -> Mar
     return tag("td", tag("span", value, tag("small", more) if more else ""), data_label=label, class_=kinds or None)
 
 
+def unbroken(text: str) -> str:
+    """A text that breaks between its figures only: a unit stays with its number, and a deviation with its sign.
+
+    Example:
+        >>> unbroken("12 min 3 s"), unbroken("5.9 \u00b1 0.1")
+        ('12\xa0min 3\xa0s', '5.9 \u00b1\xa00.1')
+    """
+    return re.sub(r"(?<=\d) (?=[a-z])|(?<=\u00b1) ", "\u00a0", text)
+
+
 def folded(content: Markup, count: int, what: str) -> Markup:
     """A table, folded away if it has more than `MOST_OPEN` rows."""
     return content if count <= MOST_OPEN else tag("details", tag("summary", f"{count} {what}"), content)
@@ -191,8 +201,10 @@ td.number, th.number { text-align: right; }
 .runs, .results, .facts, .seeds, .tests { font-size: .92rem; }
 .seeds td.number { white-space: nowrap; }
 .results thead .group { text-align: center; }
-.runs th, .runs td, .results th, .results td { padding-left: .4rem; padding-right: .4rem; }
-.runs td { white-space: nowrap; }
+.results th, .results td { padding-left: .4rem; padding-right: .4rem; }
+.runs th, .runs td { padding-left: .3rem; padding-right: .3rem; }
+.runs td:not(.number) { white-space: nowrap; }
+.runs tbody th { min-width: 7rem; }
 td small { display: block; color: var(--soft); white-space: normal; }
 td.best { font-weight: 700; background: var(--mark); }
 .direction { white-space: nowrap; font-weight: 400; }

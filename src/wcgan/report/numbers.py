@@ -47,23 +47,6 @@ def percent(value: Any, digits: int = 1, whole: float = 1.0) -> str:
     return _with_minus(f"{round(100 / whole * value, digits) + 0.0:.{digits}f}%")  # no negative zero
 
 
-def duration(seconds: Any) -> str:
-    """A time span in its two largest units.
-
-    Example:
-        >>> [duration(s) for s in (8.4, 75, 3700, 200_000)]
-        ['8 s', '1 min 15 s', '1 h 1 min', '2 d 7 h']
-    """
-    if not is_number(seconds) or not math.isfinite(seconds):
-        return DASH
-    whole = round(seconds)
-    for unit, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
-    return f"{whole} s"
-
-
 def score_to_text(name: str, value: float | None, deviation: float | None = None) -> str:
     """The value of a score: accuracies and errors in percent, other scores as numbers.
 

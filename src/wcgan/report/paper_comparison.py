@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from wcgan.core.terminal import duration
 from wcgan.evaluate.protocol import PROTOCOLS
 from wcgan.paper.tables import MEASURES, Figure, Quote, Table
-from wcgan.report.numbers import DASH, difference_to_text, duration, is_number, number, paper_to_text
+from wcgan.report.numbers import DASH, difference_to_text, is_number, number, paper_to_text
 from wcgan.report.read import RunRecord, protocol_key
 from wcgan.report.scores import (
     Score,

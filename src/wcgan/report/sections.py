@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from wcgan.core.config import flattened
-from wcgan.core.terminal import counted
+from wcgan.core.terminal import counted, duration
 from wcgan.report.charts import swatch
 from wcgan.report.formats import Part, results_to_parts
-from wcgan.report.html import cell, empty, folded, head, join, table, tag
-from wcgan.report.numbers import DASH, duration, number, p_to_text, score_to_text
+from wcgan.report.html import cell, empty, folded, head, join, table, tag, unbroken
+from wcgan.report.numbers import DASH, number, p_to_text, score_to_text
 from wcgan.report.order import EXPLAINED, HEADS, pairs_to_rows, pairs_to_sentence, results_to_pairs
 from wcgan.report.paper_comparison import Results
 from wcgan.report.read import Record, RunRecord, protocol_key, score_key
@@ -98,14 +98,16 @@ def runs_to_section(groups: Sequence[Group]) -> Markup:
     records = [record for _, _, record in shown]
     protocols = evaluations_to_protocols(record for record in records if record)
     best = {name: best_evaluations(records, name) for name in names}
-    heads = [("Run", ""), ("Variant", ""), ("Dataset", ""), ("Iterations", "number"), ("Real images", "number")]
-    heads += [("Time", "number"), *((name, "number") for name in names), ("Protocol", "")]
+    several = len({run.dataset for run in runs}) > 1  # the title has a single one
+    facts_heads = [("Variant", ""), *([("Dataset", "")] if several else [])]
+    facts_heads += [(name, "number") for name in ("Iterations", "Real images", "Time")]
+    heads = [("Run", ""), *facts_heads, *((name, "number") for name in names), ("Protocol", "")]
     rows = []
     for place, (style, run, record) in enumerate(shown):
         first = place == 0 or shown[place - 1][1] is not run
-        facts = _run_to_cells(run) if first else [cell(name, "", "missing") for name, _ in heads[1:6]]
+        facts = _run_to_cells(run, several) if first else [cell(name, "", "missing") for name, _ in facts_heads]
         figures = (
-            cell(name, evaluation_to_text(record, name), "number best" if place in best[name] else "number")
+            cell(name, unbroken(evaluation_to_text(record, name)), "number best" if place in best[name] else "number")
             for name in names
         )
         letter = protocols[protocol_key(record)].letter if record else "none yet"
@@ -123,15 +125,15 @@ def runs_to_section(groups: Sequence[Group]) -> Markup:
     return join([tag("h2", "Runs"), folded(table([header], rows, "runs"), len(runs), "runs"), *notes])
 
 
-def _run_to_cells(run: RunRecord) -> list[Markup]:
+def _run_to_cells(run: RunRecord, with_dataset: bool) -> list[Markup]:
     """What a run is, and how far."""
     last: Record = run.training[-1] if run.training else {}
     return [
         cell("Variant", run.variant or DASH),
-        cell("Dataset", run.dataset or DASH),
+        *([cell("Dataset", run.dataset or DASH)] if with_dataset else []),
         cell("Iterations", number(run.iteration), "number", more=_progress(run)),
         cell("Real images", number(last.get("images")), "number"),
-        cell("Time", duration(run.seconds), "number"),
+        cell("Time", unbroken(duration(run.seconds)), "number"),
     ]
 
 

@@ -14,13 +14,12 @@ import torch
 from wcgan.core.device import find_hardware
 from wcgan.core.images import grid, write_png
 from wcgan.core.processes import Rank
-from wcgan.core.terminal import OnProgress
+from wcgan.core.terminal import OnProgress, duration
 from wcgan.core.terminal import TrainingProgress as Silence
 from wcgan.evaluate.image_sets import CHUNK
 from wcgan.evaluate.inception import load_inception
 from wcgan.evaluate.protocol import Features, find_protocol, protocol_to_plan
 from wcgan.paper.tables import Row
-from wcgan.report.numbers import duration
 from wcgan.reproduce.complete_run import (
     Scorer,
     find_scorer,

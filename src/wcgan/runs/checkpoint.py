@@ -180,7 +180,7 @@ def read_newest(folder: Path, at_most: int | None = None) -> Checkpoint | None:
     return None
 
 
-def find_checkpoint(run: Run, name: str) -> Checkpoint:
+def find_checkpoint(run: Run, name: str | int) -> Checkpoint:
     """A run's checkpoint by its name: `"last"`, `"best"` or the number of an iteration.
 
     Raises:
@@ -198,6 +198,7 @@ def find_checkpoint(run: Run, name: str) -> Checkpoint:
                 f'or take the newest that is whole with --checkpoint {older} (in Python: checkpoint="{older}")'
             )
         return found
+    name = str(name)
     stem = name.lstrip("0").zfill(7) if _NUMBER.fullmatch(name) else name
     try:
         if not re.fullmatch(r"[\w-]{1,100}", stem):

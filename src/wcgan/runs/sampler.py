@@ -1,8 +1,9 @@
 """Draws images from a trained generator: from seeds, of classes by name or number, and on the way between two."""
 
 from collections.abc import Sequence
+from operator import index
 from pathlib import Path
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
 import torch
 from torch import Tensor
@@ -77,10 +78,7 @@ class Sampler:
 
     def noise(self, count: int, seed: int) -> Tensor:
         """z ~ N(0, I) `(count, noise)`, drawn on the CPU so that a seed means the same everywhere."""
-        if not hasattr(count, "__index__"):
-            raise TypeError(f"count must be a whole number, got {shown(count)}")
-        if count < 1:
-            raise ValueError(f"count must be at least 1, got {count}")
+        _check_count("count", count, 1)
         return torch.randn(count, self.config.noise, generator=random_generator(seed, "sample", 0))
 
     def labels(self, count: int, classes: Classes | None) -> Tensor | None:
@@ -191,8 +189,7 @@ class Sampler:
         Raises:
             ValueError: for fewer than two frames, and as `between`.
         """
-        if frames < 2:
-            raise ValueError(f"frames must be at least 2, got {frames}")
+        _check_count("frames", frames, 2)
         steps = [step / (frames - 1) for step in range(frames)]
         return torch.stack([self.between(step, count, seeds, classes, truncation) for step in steps])
 
@@ -226,6 +223,14 @@ def great_circle(start: Tensor, end: Tensor, t: float) -> Tensor:
     return (first * start + second * end).to(start.dtype)
 
 
+def _check_count(name: str, value: object, least: int) -> None:
+    """Raises an error that names the value unless it is a whole number of at least `least`."""
+    if not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name} must be a whole number, got {shown(value)}")
+    if index(value) < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 def _ends(name: str, value: Value | Sequence[Value]) -> tuple[Value, Value]:
     """One value or two -> the two ends."""
     ends = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
@@ -244,7 +249,9 @@ def _pixels(images: Tensor) -> Tensor:
     return to_uint8(images)
 
 
-def load_generator(source: str | Path, checkpoint: str = "last", device: str = "auto", average: bool = True) -> Sampler:
+def load_generator(
+    source: str | Path, checkpoint: str | int = "last", device: str = "auto", average: bool = True
+) -> Sampler:
     """Loads a generator, ready to sample; see `wcgan.load`.
 
     Args:

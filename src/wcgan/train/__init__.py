@@ -17,6 +17,7 @@ from wcgan.train.start import dry_run, fit_config, go_on, start
 from wcgan.train.start_classifier import (
     Predictor,
     dry_run_classifiers,
+    dry_run_to_go_on,
     fit_classifier,
     go_on_with_classifiers,
     load_classifier,
@@ -37,6 +38,7 @@ __all__ = [
     "WandbLogger",
     "dry_run",
     "dry_run_classifiers",
+    "dry_run_to_go_on",
     "fit_classifier",
     "fit_config",
     "go_on",

@@ -234,7 +234,9 @@ class OwnDiscriminator(Discriminator):
         return Scores(scores.reshape(-1), None)
 
 
-def load_own_generator(run: Path, generator: nn.Module, checkpoint: str = "last", device: str = "auto") -> Sampler:
+def load_own_generator(
+    run: Path, generator: nn.Module, checkpoint: str | int = "last", device: str = "auto"
+) -> Sampler:
     """Loads the weights of a run into a copy of your generator, ready to sample; `wcgan.load` is for the package's own.
 
     Args:

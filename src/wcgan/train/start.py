@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from wcgan import data
 from wcgan.core.device import find_hardware
@@ -18,17 +15,21 @@ from wcgan.core.files import require_new
 from wcgan.core.processes import Rank, is_first_process, process_count
 from wcgan.core.terminal import announce, counted
 from wcgan.data import Dataset
-from wcgan.data.dataset import outline
-from wcgan.evaluate.command import evaluator_for, path_to_checkpoint
+from wcgan.data.dataset import MOST_RESOLUTION, outline
+from wcgan.evaluate.command import evaluator_for
 from wcgan.evaluate.image_sets import absolute_paths, load_training_images, training_split
-from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest, section
+from wcgan.runs.checkpoint import Checkpoint, check_config, iteration_of, read_newest
 from wcgan.runs.config import CHANGEABLE, Config, DataConfig, change, write_config
 from wcgan.runs.folder import RESUME_OR_MOVE, Run, is_begun, new_run, refuse_changes
-from wcgan.runs.pretrained import find_source
 from wcgan.train.batches import check_shares
 from wcgan.train.custom import Custom
-from wcgan.train.gan import PLAIN, Players, build_players, players_to_task, train
+from wcgan.train.fine_tuning import Weights, origin_to_name, take_weights
+from wcgan.train.gan import PLAIN, Evaluator, build_players, players_to_task, train
+from wcgan.train.learner import tensors_to_learner
 from wcgan.train.loop import Outcome, check_images, check_stop_at, save_checkpoint
+
+Changes = dict[str, tuple[Any, Any]]
+"""Field of a config -> old and new value."""
 
 
 def start(
@@ -56,37 +57,18 @@ def start(
         custom: your own networks, loss and callbacks.
     """
     check_stop_at(stop_at)
-    find_hardware(config.train)  # a GPU that is not there is reported before anything is read or written
-    run = Run(folder)
-    own = run.config() if resume and (folder / "config.yaml").is_file() else None
-    in_memory = dataset is not None
-    if own is not None:  # these two are decided once, when a run begins
-        held_out = config.data.held_out or own.data.held_out
-        config = replace(config, data=replace(config.data, held_out=held_out), origin=own.origin)
-        check_resolution(run, own, config)
-        if dataset is None:
-            check_place(run, config.data.name)
-    else:
-        config = replace(config, origin=None if origin is None else origin_to_name(origin))
-        config = config if in_memory else with_held_out(config)
-    dataset = load_data(config) if dataset is None else dataset
-    if own is not None:
-        check_images(read_newest(run.checkpoints), dataset, run)
-    config = fit_config(config, dataset)
-    if not in_memory:
-        config = replace(config, data=absolute_paths(config.data))
-    check_shares(config, Rank(count=process_count()))
-    evaluator = None if in_memory else evaluator_for(config, dataset, inception_weights)
-    if is_first_process():  # the others take the folder as it will be: the first may still be writing to it
-        if resume and is_begun(folder):
-            continue_run(run, run.config(), config, accept_config)
-        elif origin is not None:
-            start_from(str(origin), config, dataset, folder)
+    ready = prepare(config, folder, resume, accept_config, origin, inception_weights, dataset)
+    if is_first_process():
+        if ready.own is not None:
+            write_changes(ready.run, ready.own, ready.config, ready.changes)
+        elif ready.weights is not None:
+            start_from(ready.weights, ready.config, ready.dataset, folder)
+            ready = replace(ready, weights=None)  # frees their memory
         else:
-            new_run(folder, config)
-        if not in_memory:
-            announce_scores(config, dataset, evaluator is not None, own is None)
-    return train(config, dataset, run, evaluator, stop_at, custom)
+            new_run(folder, ready.config)
+        if dataset is None:
+            announce_scores(ready.config, ready.dataset, ready.evaluator is not None, ready.own is None)
+    return train(ready.config, ready.dataset, ready.run, ready.evaluator, stop_at, custom)
 
 
 def go_on(
@@ -113,32 +95,128 @@ def go_on(
     return start(config, folder, True, stop_at, accept_config, inception_weights=inception_weights)
 
 
+# Before anything is written
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A training that may begin: all of it is checked, and nothing is written."""
+
+    run: Run
+    config: Config
+    """With the networks' sizes taken from the data."""
+    dataset: Dataset
+    missing: str | None
+    """How to get the data if it is not here; for a dry run alone."""
+    evaluator: Evaluator | None
+    own: Config | None
+    """The config of a run that goes on; None for a new one."""
+    changes: Changes
+    """What the config changes in a run that goes on."""
+    weights: Weights | None
+    """What a new run starts with."""
+
+
+def prepare(
+    config: Config,
+    folder: Path,
+    resume: bool,
+    accept_config: bool,
+    origin: str | Path | None,
+    inception_weights: Path | None,
+    dataset: Dataset | None = None,
+    dry: bool = False,
+) -> Ready:
+    """Checks all that `start` needs; the arguments are its own. In a dry run, a named data set may be missing."""
+    find_hardware(config.train)  # a GPU that is not there is reported before anything is read or written
+    run, first, in_memory = Run(folder), is_first_process(), dataset is not None
+    # The others take the folder as it will be: the first may still be writing to it.
+    begun = is_begun(folder) if first else (folder / "config.yaml").is_file()
+    own = run.config() if resume and begun else None
+    if own is not None:  # these two are decided once, when a run begins
+        held_out = config.data.held_out or own.data.held_out
+        config = replace(config, data=replace(config.data, held_out=held_out), origin=own.origin)
+        check_resolution(run, own, config)
+        if not in_memory:
+            check_place(run, config.data.name)
+    else:
+        if first:
+            check_new(folder)
+        config = replace(config, origin=None if origin is None else origin_to_name(origin))
+        config = config if in_memory else with_held_out(config)
+        side = config.data.resolution
+        if not in_memory and side not in (None, config.generator.resolution):
+            blocks_for(side)  # before the images are read
+    missing = None
+    if dataset is None:
+        try:
+            dataset = load_data(config)
+        except FileNotFoundError as error:
+            if not dry:
+                raise
+            dataset, missing = outline_if_named(config.data, training_split(config.data.name), error), str(error)
+    found = None if own is None else read_newest(run.checkpoints)
+    if missing is None:
+        check_images(found, dataset, run)
+    config = fit_config(config, dataset)
+    if not in_memory:
+        config = replace(config, data=absolute_paths(config.data))
+    check_shares(config, Rank(count=process_count()))
+    changes = find_changes(run, own, found, config, accept_config) if first and own is not None else {}
+    weights = take_weights(origin, config, dataset) if first and own is None and origin is not None else None
+    scored = not in_memory and missing is None
+    evaluator = evaluator_for(config, dataset, inception_weights, not dry) if scored else None
+    return Ready(run, config, dataset, missing, evaluator, own, changes, weights)
+
+
+def check_new(folder: Path) -> None:
+    """Raises a ValueError for a folder in which no new run can begin."""
+    if is_begun(folder) or not folder.is_dir():
+        require_new(folder, RESUME_OR_MOVE)
+
+
 # Resuming
 
 
-def continue_run(run: Run, own: Any, config: Any, accept_config: bool = False) -> None:
-    """Makes a config that of a run, and says what it changes.
+def find_changes(run: Run, own: Any, found: Checkpoint | None, config: Any, accept_config: bool = False) -> Changes:
+    """What a config changes in a run that goes on: field -> old and new value.
+
+    Args:
+        run: the run.
+        own: its config.
+        found: its newest checkpoint.
+        config: what it is to go on with.
+        accept_config: whether `config.yaml` may differ from the config of the checkpoint.
 
     Raises:
-        ValueError: for a change that a run may not make, or if another process trains it.
+        ValueError: for a change that a run may not make.
         CheckpointError: if `config.yaml` was changed since the newest checkpoint, unless that is accepted.
     """
     changes = refuse_changes(run, own, config, CHANGEABLE)
-    found = read_newest(run.checkpoints)
     if found is not None and not accept_config:
         advice = "put these settings back, or go on with them by --accept-config"
         check_config(found, own, advice=advice)
+    reached, length = iteration_of(found), config.train.iterations
+    if changes and length < min(reached, own.train.iterations):
+        raise ValueError(f"train.iterations={length} is less than the {reached} iterations that {run.folder} has")
+    return changes
+
+
+def write_changes(run: Run, own: Any, config: Any, changes: Changes) -> None:
+    """Makes a config that of a run, and says what it changes.
+
+    Raises:
+        ValueError: if another process trains the run.
+    """
     if not changes:
         return
-    reached, length = iteration_of(found), config.train.iterations
-    if length < min(reached, own.train.iterations):
-        raise ValueError(f"train.iterations={length} is less than the {reached} iterations that {run.folder} has")
     with run.owned():
         write_config(replace(config, preset=own.preset), run.folder / "config.yaml")
+        reached = iteration_of(read_newest(run.checkpoints))
         run.event(reached, "changed", changes={name: list(values) for name, values in changes.items()})
     said = [f"{name} is now {new} (was {old})" for name, (old, new) in changes.items()]
     if "train.iterations" in changes and getattr(config.train, "schedule", "") == "linear":
-        said.append(f"the learning rate falls to 0 at iteration {config.train.schedule_end or length}")
+        said.append(f"the learning rate falls to 0 at iteration {config.train.schedule_end or config.train.iterations}")
     announce(f"{run.folder}: {'; '.join(said)}")
 
 
@@ -159,87 +237,15 @@ def check_place(run: Run, name: str) -> None:
 
 # Fine-tuning
 
-
-def origin_to_name(origin: str | Path) -> str:
-    """A run as an absolute path, a shipped generator by its name."""
-    return os.path.abspath(origin) if Path(origin).exists() else str(origin)
-
-
-# Parameters with a row for each class: colorings of the generator, and the discriminator's embedding or class logits.
-_PER_CLASS = re.compile(
-    r"\.(class_weight|class_bias|assignment)$|\.(embedding|classifier)\.(parametrizations\.weight\.original|weight|bias)$"
-)
-_ESTIMATES = ("._u", "._v")  # of spectral normalisation, which finds them again
 _LENGTH = "--iterations N sets another length"
 
 
-def start_from(origin: str, config: Config, dataset: Dataset, folder: Path) -> None:
+def start_from(weights: Weights, config: Config, dataset: Dataset, folder: Path) -> None:
     """Begins a run whose checkpoint of iteration 0 has the weights of another, and says what was not taken over."""
-    source, found = path_to_checkpoint(find_source(origin), "last")
-    players = build_players(config, torch.device("cpu"))
-    said = take_over(players, found, dataset.classes)
     run = new_run(folder, config)
-    save_checkpoint(players_to_task(players, config, dataset, run), 0, 0.0)
-    announce(f"starting with the weights of {source.folder.name}, iteration {iteration_of(found)}{said}")
+    save_checkpoint(players_to_task(weights.players, config, dataset, run), 0, 0.0)
+    announce(f"starting with the weights of {weights.source}, iteration {weights.iteration}{weights.said}")
     announce(f"training for {length_to_words(config, dataset)}; {_LENGTH}")
-
-
-def take_over(players: Players, found: Checkpoint, classes: Sequence[str]) -> str:
-    """Copies the weights of a checkpoint wherever they fit -> what is different, in words.
-
-    A class of the same name keeps its coloring and its embedding; those of other classes start as the mean.
-
-    Raises:
-        ValueError: if nothing fits the generator.
-    """
-    before = list(found.facts.get("classes", ()))
-    generator = section(found.tensors, "generator")
-    left: list[str] = []
-    for name, network in players.networks.items():
-        tensors = section(found.tensors, name) or (generator if name == "average" else {})
-        missing, taken = copy_similar(tensors, network, before, classes)
-        if not taken and name == "generator":
-            raise ValueError(f"no weight in {found.path} fits the generator: take its networks with --from alone")
-        if name not in ("average", "lecam"):  # averages of what is named already, or of scores
-            left += [f"{', '.join(missing)} of the {name}" if taken else f"the {name}"] if missing else []
-    said = f"; not taken over: {' and '.join(left)}" if left else ""
-    new = [name for name in classes if name not in before]
-    if players.generator.config.classes and new:
-        verb, all_new = "starts" if len(new) == 1 else "start", "all " if len(new) == len(classes) > 1 else ""
-        plural = "class" if len(new) == 1 else "classes"
-        said += f"; {all_new}{len(new)} new {plural} {verb} as the mean of the old"
-    return said
-
-
-@torch.no_grad()
-def copy_similar(
-    tensors: Mapping[str, Tensor], network: nn.Module, before: Sequence[str], classes: Sequence[str]
-) -> tuple[list[str], int]:
-    """Copies tensors of the same name and shape into a network -> its parts that lack some, and how many fitted."""
-    missing: dict[str, None] = {}
-    taken = 0
-    for key, own in network.state_dict().items():
-        theirs = tensors.get(key)
-        if theirs is not None and theirs.dim() and _PER_CLASS.search(key):
-            theirs = rows_by_class(theirs, before, classes)
-        if theirs is not None and theirs.shape == own.shape:
-            own.copy_(theirs)
-            taken += own.dim() > 1  # a bias or a counter alone is no start
-        elif not key.endswith(_ESTIMATES):
-            missing[".".join(key.split(".")[: 2 if key.startswith("blocks.") else 1])] = None
-    return list(missing), taken
-
-
-def rows_by_class(table: Tensor, before: Sequence[str], classes: Sequence[str]) -> Tensor:
-    """A table with a row for each class, for other classes: rows of the same name, or the mean.
-
-    Example:
-        >>> rows_by_class(torch.tensor([1.0, 3.0]), ["cat", "dog"], ["dog", "owl"])
-        tensor([3., 2.])
-    """
-    places = {name: place for place, name in enumerate(before) if place < len(table)}
-    rows, mean = table.float(), table.float().mean(0)
-    return torch.stack([rows[places[name]] if name in places else mean for name in classes])
 
 
 # The data
@@ -275,13 +281,7 @@ def with_held_out(config: Config) -> Config:
     return replace(config, data=replace(chosen, held_out=held_out))
 
 
-# Before anything is written
-
-
-def check_new(folder: Path) -> None:
-    """Raises a ValueError for a folder in which no new run can begin."""
-    if is_begun(folder) or not folder.is_dir():
-        require_new(folder, RESUME_OR_MOVE)
+# A dry run
 
 
 def length_to_words(config: Config, dataset: Dataset) -> str:
@@ -302,33 +302,33 @@ def outline_if_named(chosen: DataConfig, split: str, error: FileNotFoundError) -
 
 
 def dry_run(
-    config: Config, folder: Path | None = None, resume: bool = False, origin: str | Path | None = None
+    config: Config,
+    folder: Path,
+    resume: bool = False,
+    stop_at: int | None = None,
+    accept_config: bool = False,
+    origin: str | Path | None = None,
+    inception_weights: Path | None = None,
 ) -> dict[str, str]:
     """Describes what `start` would do; writes nothing. The entry `missing` says how to get a data set that is not here.
 
-    Raises:
-        ValueError: for a folder that is not new, without `resume`, and for weights that are not there.
-        FileNotFoundError: for a folder of images that is not there.
+    It refuses what `start` refuses, with the same errors. The scores of a data set that is not here are not checked.
     """
-    weights, missing = {}, {}
-    if folder is not None and not resume:
-        check_new(folder)
-    if origin is not None and not (resume and folder is not None and is_begun(folder)):
-        source, found = path_to_checkpoint(find_source(origin), "last")
-        weights["weights"] = f"start as those of {source.folder.name}, iteration {iteration_of(found)}"
-    config = with_held_out(config)
-    try:
-        dataset = load_data(config)
-    except FileNotFoundError as error:
-        dataset = outline_if_named(config.data, training_split(config.data.name), error)
-        missing["missing"] = str(error)
-    config = fit_config(config, dataset)
-    hardware = find_hardware(config.train)
+    check_stop_at(stop_at)
+    ready = prepare(config, folder, resume, accept_config, origin, inception_weights, dry=True)
+    config, dataset, weights = ready.config, ready.dataset, {}
     players = build_players(config, torch.device("cpu"))
+    if ready.weights is not None:
+        weights["weights"] = f"start as those of {ready.weights.source}, iteration {ready.weights.iteration}"
+    if ready.own is not None and (found := read_newest(ready.run.checkpoints)) is not None:
+        tensors_to_learner(found, players_to_task(players, config, dataset, ready.run).learner)
+        reached = iteration_of(found)
+        done = "; nothing is left to train" if reached >= config.train.iterations else ""
+        weights["weights"] = f"go on from iteration {reached}{done}"
     millions = [
         sum(p.numel() for p in network.parameters()) / 1e6 for network in (players.generator, players.discriminator)
     ]
-    length = length_to_words(config, dataset) + (f"; {_LENGTH}" if weights else "")
+    length = length_to_words(config, dataset) + (f"; {_LENGTH}" if ready.weights else "")
     classes = len(dataset.classes)
     held_out = "; every tenth image is kept out, to score against" if config.data.held_out else ""
     saved = [tensor for network in players.networks.values() for tensor in network.state_dict().values()]
@@ -336,13 +336,13 @@ def dry_run(
     return {
         "data": f"{dataset.name}: {counted(len(dataset), 'image')} of {'x'.join(map(str, dataset.images.shape[1:]))}, "
         f"{counted(classes, 'class') if classes else 'no classes'}{held_out}",
-        **missing,
+        **({} if ready.missing is None else {"missing": ready.missing}),
         "generator": f"{config.generator.kind}, {config.generator.normalization}, {millions[0]:.2f} M parameters",
         "discriminator": f"{config.discriminator.kind}, {config.discriminator.head}, {millions[1]:.2f} M parameters",
         **weights,
         "training": f"{config.train.loss}, {length}",
         "disk": f"{state * config.train.keep_checkpoints:.0f} MB of checkpoints",
-        **hardware.describe(),
+        **find_hardware(config.train).describe(),
     }
 
 
@@ -351,13 +351,14 @@ def dry_run(
 
 def blocks_for(resolution: int) -> tuple[int, int]:
     """The base grid (4 to 7) and the number of doublings that give a resolution."""
-    for doublings in range(1, 8):
-        base, rest = divmod(resolution, 2**doublings)
-        if rest == 0 and 4 <= base <= 7:
-            return base, doublings
+    every = {base * 2**doublings: (base, doublings) for base in range(4, 8) for doublings in range(1, 11)}
+    allowed = sorted(side for side in every if side <= MOST_RESOLUTION)
+    if resolution in allowed:
+        return every[resolution]
+    near = sorted(sorted(allowed, key=lambda side: abs(side - resolution))[:2])
     raise ValueError(
         f"images of {resolution}x{resolution} do not fit the networks, which double a grid of 4 to 7: "
-        f"choose a size such as 16, 28, 32, 48, 64, 96 or 128; --resolution SIZE resizes those in files"
+        f"the nearest sizes are {near[0]} and {near[1]}; --resolution SIZE resizes images in files"
     )
 
 

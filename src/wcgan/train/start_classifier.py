@@ -1,7 +1,7 @@
 """From the config of a classifier to finished runs, one per seed, and to its predictions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +19,18 @@ from wcgan.nets.classifier import SMALLEST_SIDE, Pixels
 from wcgan.runs.checkpoint import check_config, find_checkpoint, iteration_of, read_newest, tensors_to_network
 from wcgan.runs.config import ClassifyConfig, change
 from wcgan.runs.folder import Run, is_begun, new_run, seed_folders
-from wcgan.train.classifier import train_classifiers
+from wcgan.train.classifier import build_learner, train_classifiers
+from wcgan.train.learner import tensors_to_learner
 from wcgan.train.loop import Outcome, check_images, check_stop_at
-from wcgan.train.start import check_new, check_place, check_resolution, continue_run, outline_if_named
+from wcgan.train.start import (
+    Changes,
+    check_new,
+    check_place,
+    check_resolution,
+    find_changes,
+    outline_if_named,
+    write_changes,
+)
 
 
 def start_classifiers(
@@ -43,15 +52,7 @@ def start_classifiers(
         accept_config: whether to go on although `config.yaml` was changed since the newest checkpoint.
     """
     check_stop_at(stop_at)
-    find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
-    Rank(count=process_count()).check_share("train.batch", config.train.batch)
-    folders = seeds_to_folders(config, folder, seeds)
-    training, test = load_splits(config)
-    config = fit_classifier(config, training)
-    configs = [_seeded(config, seed) for seed in folders]
-    if is_first_process():
-        _open_runs(folder, dict(zip(folders.values(), configs, strict=True)), training, resume, accept_config)
-    return _train_all(configs, training, test, [Run(own) for own in folders.values()], stop_at)
+    return _train_all(_prepare_seeds(config, folder, seeds, resume, accept_config), stop_at)
 
 
 def go_on_with_classifiers(
@@ -63,19 +64,84 @@ def go_on_with_classifiers(
     settings: Sequence[str] = (),
 ) -> Outcome:
     """Resumes a run, or the seeds in a folder, with their own configs; the arguments are those of `go_on`."""
-    runs = [Run(own) for own in folder_to_runs(folder)]
-    before = [run.config(ClassifyConfig) for run in runs]
-    if len({_seeded(config, 0) for config in before}) > 1:
+    check_stop_at(stop_at)
+    return _train_all(_prepare_to_go_on(folder, accept_config, data, strict, settings), stop_at)
+
+
+# Before anything is written
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """Trainings that may begin, of configs that differ in nothing but their seed: checked, and nothing is written."""
+
+    configs: Sequence[ClassifyConfig]
+    runs: Sequence[Run]
+    owns: Sequence[ClassifyConfig | None]
+    """The config of each run that goes on; None for a new one."""
+    changes: Sequence[Changes]
+    """What the config changes in each run that goes on."""
+    training: Dataset
+    test: Dataset
+    missing: str | None
+    """How to get the data if it is not here; for a dry run alone."""
+
+
+def _prepare_seeds(
+    config: ClassifyConfig, folder: Path, seeds: int | None, resume: bool, accept_config: bool, dry: bool = False
+) -> _Ready:
+    """Checks all that `start_classifiers` needs."""
+    folders = seeds_to_folders(config, folder, seeds)
+    there = set()
+    if is_first_process():  # the others take the folders as they will be
+        there = {own for own in folders.values() if resume and is_begun(own)}
+        if not there:
+            check_new(folder)
+        for own in folders.values():
+            if own not in there:
+                check_new(own)
+    return _prepare({own: _seeded(config, seed) for seed, own in folders.items()}, there, accept_config, dry)
+
+
+def _prepare_to_go_on(
+    folder: Path, accept_config: bool, data: str | None, strict: bool, settings: Sequence[str], dry: bool = False
+) -> _Ready:
+    """Checks all that `go_on_with_classifiers` needs."""
+    before = {own: Run(own).config(ClassifyConfig) for own in folder_to_runs(folder)}
+    if len({_seeded(config, 0) for config in before.values()}) > 1:
         raise ValueError(f"the runs in {folder} differ in more than their seed: resume each by itself")
-    configs = [change(config, data, strict, settings) for config in before]
-    check_place(runs[0], configs[0].data.name)
-    training, test = load_splits(configs[0])
-    configs = [replace(config, data=absolute_paths(config.data)) for config in configs]
-    if is_first_process():
-        for run, own, config in zip(runs, before, configs, strict=True):
-            check_images(read_newest(run.checkpoints), training, run)
-            continue_run(run, own, config, accept_config)
-    return _train_all(configs, training, test, runs, stop_at)
+    configs = {own: change(config, data, strict, settings) for own, config in before.items()}
+    return _prepare(configs, set(configs), accept_config, dry)
+
+
+def _prepare(configs: dict[Path, ClassifyConfig], there: set[Path], accept_config: bool, dry: bool) -> _Ready:
+    """Checks trainings by the folders of their runs, of which some are there. In a dry run, data may be missing."""
+    config = next(iter(configs.values()))
+    find_hardware(config.train)  # a GPU that is not there is said before anything is read or written
+    Rank(count=process_count()).check_share("train.batch", config.train.batch)
+    runs = [Run(own) for own in configs]
+    owns = [run.config(ClassifyConfig) if run.folder in there else None for run in runs]
+    for run, own in zip(runs, owns, strict=True):
+        if own is not None:
+            check_resolution(run, own, config)
+            check_place(run, config.data.name)
+    missing = None
+    try:
+        training, test = load_splits(config)
+    except FileNotFoundError as error:
+        if not dry:
+            raise
+        training, test = (outline_if_named(config.data, split, error) for split in ("train", "test"))
+        missing = str(error)
+    fitted, changes = [], []
+    for run, own, each in zip(runs, owns, configs.values(), strict=True):
+        found = None if own is None else read_newest(run.checkpoints)
+        if missing is None:
+            check_images(found, training, run)
+        fitted.append(fit_classifier(each, training))
+        goes_on = own is not None and is_first_process()
+        changes.append(find_changes(run, own, found, fitted[-1], accept_config) if goes_on else {})
+    return _Ready(fitted, runs, owns, changes, training, test, missing)
 
 
 def check_seeds(config: ClassifyConfig, seeds: int | None) -> None:
@@ -102,82 +168,85 @@ def folder_to_runs(folder: Path) -> list[Path]:
 
 
 def dry_run_classifiers(
-    config: ClassifyConfig, folder: Path | None = None, seeds: int | None = None, resume: bool = False
+    config: ClassifyConfig,
+    folder: Path,
+    seeds: int | None = None,
+    resume: bool = False,
+    stop_at: int | None = None,
+    accept_config: bool = False,
 ) -> dict[str, str]:
-    """Describes what `start_classifiers` would do; writes nothing. `missing` is as for `dry_run`.
+    """Describes what `start_classifiers` would do, and refuses the same; writes nothing."""
+    check_stop_at(stop_at)
+    return _ready_to_plan(_prepare_seeds(config, folder, seeds, resume, accept_config, dry=True))
 
-    Raises:
-        ValueError: for a folder that is not new, without `resume`.
-        FileNotFoundError: for a folder of images that is not there.
-    """
-    missing = {}
-    check_seeds(config, seeds)
-    if folder is not None and not resume:
-        check_new(folder)
-    try:
-        training, test = load_splits(config)
-    except FileNotFoundError as error:
-        training, test = (outline_if_named(config.data, split, error) for split in ("train", "test"))
-        missing["missing"] = str(error)
-    config = fit_classifier(config, training)
+
+def dry_run_to_go_on(
+    folder: Path,
+    stop_at: int | None = None,
+    accept_config: bool = False,
+    data: str | None = None,
+    strict: bool = False,
+    settings: Sequence[str] = (),
+) -> dict[str, str]:
+    """Describes what `go_on_with_classifiers` would do, and refuses the same; writes nothing."""
+    check_stop_at(stop_at)
+    return _ready_to_plan(_prepare_to_go_on(folder, accept_config, data, strict, settings, dry=True))
+
+
+def _ready_to_plan(ready: _Ready) -> dict[str, str]:
+    """What would run, by the names of its parts; `missing` is as for `dry_run`."""
+    config, training, test = ready.configs[0], ready.training, ready.test
     hardware, network, settings = find_hardware(config.train), config.classifier, config.train
+    newest = [read_newest(run.checkpoints) for run in ready.runs]
+    for found, each in zip(newest, ready.configs, strict=True):
+        if found is not None and ready.missing is None:
+            tensors_to_learner(found, build_learner(each, training.images, torch.device("cpu")))
+    reached = [iteration_of(found) for found in newest]
+    done = "; nothing is left to train" if min(reached) >= settings.iterations else ""
+    going_on = f"go on from iteration {', '.join(dict.fromkeys(map(str, reached)))}{done}"
     weights = sum(p.numel() for p in build_classifier(network).parameters())
     layers = "the first layer" if network.where == "first" else "all layers"
     shape, passes = "x".join(map(str, training.images.shape[1:])), settings.iterations * settings.batch / len(training)
-    state = 4 * weights * 2 * settings.keep_checkpoints * (seeds or 1) / 1e6  # and momentum, float32, in MB
+    state = 4 * weights * 2 * settings.keep_checkpoints * len(ready.runs) / 1e6  # and momentum, float32, in MB
     return {
         "data": f"{training.name}: {counted(len(training), 'image')} of {shape} to learn from, "
         f"{len(test):,} to test with, {counted(len(training.classes), 'class')}",
-        **missing,
+        **({} if ready.missing is None else {"missing": ready.missing}),
         "classifier": f"ResNet-{network.depth}, {network.normalization} in {layers}, {weights:,} parameters",
         "training": f"{counted(settings.iterations, 'iteration')} of {counted(settings.batch, 'image')}, "
         f"{passes:.1f} passes over the data",
         "learning rate": f"{settings.learning_rate:g}"
         + "".join(f", a tenth of that from iteration {drop} on" for drop in settings.drops),
-        "seeds": str(settings.seed) if seeds is None else ", ".join(map(str, range(seeds))),
+        "seeds": ", ".join(str(each.train.seed) for each in ready.configs),
+        **({"weights": going_on} if any(reached) else {}),
         "disk": f"{state:.0f} MB of checkpoints",
         **hardware.describe(),
     }
-
-
-def _open_runs(
-    folder: Path, runs: dict[Path, ClassifyConfig], training: Dataset, resume: bool, accept_config: bool
-) -> None:
-    """Checks the folders that are there, then makes the others; `folder` is that of the run, or of its seeds."""
-    there = {own for own in runs if resume and is_begun(own)}
-    if not there and folder not in runs:
-        check_new(folder)
-    for own, config in runs.items():
-        if own in there:
-            run = Run(own)
-            before = run.config(ClassifyConfig)
-            check_resolution(run, before, config)
-            check_images(read_newest(run.checkpoints), training, run)
-            continue_run(run, before, config, accept_config)
-        else:
-            check_new(own)
-    for own in runs.keys() - there:
-        new_run(own, runs[own])
 
 
 def _seeded(config: ClassifyConfig, seed: int) -> ClassifyConfig:
     return replace(config, train=replace(config.train, seed=seed))
 
 
-def _train_all(
-    configs: Sequence[ClassifyConfig], training: Dataset, test: Dataset, runs: Sequence[Run], stop_at: int | None
-) -> Outcome:
+def _train_all(ready: _Ready, stop_at: int | None) -> Outcome:
     """Trains the runs that have a checkpoint side by side, then the new ones: beside a new run, they would restart.
 
     Finished ones have nothing left to do.
     """
+    configs, runs = ready.configs, ready.runs
+    if is_first_process():
+        for config, run, own, changes in zip(configs, runs, ready.owns, ready.changes, strict=True):
+            if own is None:
+                new_run(run.folder, config)
+            else:
+                write_changes(run, own, config, changes)
     last, reached = configs[0].train.iterations, [iteration_of(read_newest(run.checkpoints)) for run in runs]
     begun = [place for place, iteration in enumerate(reached) if 0 < iteration < last]
     fresh = [place for place, iteration in enumerate(reached) if iteration == 0]
     outcome = Outcome(last, first_process=is_first_process(), trained=False)
     for places in (begun, fresh):
         if places and outcome.stopped_by is None:
-            chosen = [configs[place] for place in places], training, test, [runs[place] for place in places]
+            chosen = [configs[place] for place in places], ready.training, ready.test, [runs[place] for place in places]
             outcome = train_classifiers(*chosen, stop_at)
     return outcome
 

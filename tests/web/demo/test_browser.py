@@ -199,6 +199,26 @@ def test_a_generator_without_classes_goes_between_two_z_alone(opened, samplers):
 
 
 @pytest.mark.slow
+def test_a_second_seed_is_offered_where_it_changes_the_picture(opened, samplers):
+    page, generator = opened(), samplers["digits-cWC_sa"]
+    open_tab(page, "Interpolate")
+    seed, label = page.get_by_label("Second seed"), page.locator("#box-second-class")
+    assert (seed.is_visible(), label.is_visible()) == (False, True)
+    before = source(page, "#frame")
+    page.get_by_label(BETWEEN[2], exact=True).check()
+    seed.wait_for()
+    wait_for_another(page, "#frame", before)
+    before = source(page, "#frame")
+    seed.fill("7")
+    wait_for_another(page, "#frame", before)
+    expected = path_picture(path_images(generator, 0.5, BETWEEN[2], (0, 7), (0, 1)))
+    assert np.array_equal(picture_at(page, "#frame"), pixels(expected))
+    page.get_by_label(BETWEEN[0], exact=True).check()
+    label.wait_for(state="hidden")
+    assert seed.is_visible()
+
+
+@pytest.mark.slow
 def test_runs_stand_side_by_side(opened, samplers):
     page = opened()
     open_tab(page, "Compare")

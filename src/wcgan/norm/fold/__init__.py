@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wcgan.norm._base import WhiteningLayer
+from wcgan.norm._base import WhiteningLayer, check_module
 from wcgan.norm.conditional import ConditionalWhiteningColoring, mix
 from wcgan.norm.convert import replace_modules
 from wcgan.norm.fold.maps import AbsorbedMap, FoldedMap
@@ -61,6 +61,7 @@ def fold(model: nn.Module, label: int | None = None, neighbours: bool = True) ->
         The copy.
 
     Raises:
+        TypeError: if the model is not a module.
         ValueError: for a layer with `track_running_stats=False`, which has no constants to fold, or a lazy layer that
             has not seen a batch; for a label that is out of range, or given to a model without conditional layers; and
             if the labels cannot be traced through the model.
@@ -73,6 +74,7 @@ def fold(model: nn.Module, label: int | None = None, neighbours: bool = True) ->
         >>> wcgan.fold(model, neighbours=False)[1]
         FoldedMap(8)
     """
+    check_module("model", model)
     for name, module in model.named_modules():
         if isinstance(module, LazyLayer):
             raise ValueError(f"{name or 'the model'} is a lazy layer: run a batch through it first")

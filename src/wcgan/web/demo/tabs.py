@@ -63,8 +63,8 @@ def _class_box(
     )
 
 
-def _seed(label: str = "Seed", value: int = 0) -> gr.Number:
-    return gr.Number(value, label=label, precision=0, minimum=0, maximum=MOST_SEED, step=1)
+def _seed(label: str = "Seed", value: int = 0, visible: bool = True) -> gr.Number:
+    return gr.Number(value, label=label, precision=0, minimum=0, maximum=MOST_SEED, step=1, visible=visible)
 
 
 def _truncation() -> gr.Slider:
@@ -183,7 +183,8 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
             run = _run_box(samplers, "interpolate")
             between = between_box(first)
             with gr.Row():
-                seeds = [_seed("First seed", 0), _seed("Second seed", 1)]
+                # The second end of what stays the same is hidden.
+                seeds = [_seed("First seed", 0), _seed("Second seed", 1, visible=not first.conditional)]
             with gr.Row():
                 ends = [_class_box(first, "First class", value=0), _class_box(first, "Second class", value=1)]
             count = gr.Slider(1, MOST_PATHS, 8, step=1, label="Number of images")
@@ -233,12 +234,21 @@ def interpolate_tab(samplers: Samplers, opened: Any) -> None:
     changes += [*(seed.input for seed in seeds), *(end.input for end in ends)]
     updates = {
         between: between_box,
+        seeds[1]: lambda sampler: gr.Number(visible=not sampler.conditional),
         ends[0]: lambda sampler: _class_box(sampler, "First class", value=0),
         ends[1]: lambda sampler: _class_box(sampler, "Second class", value=1),
     }
     chosen = follow(samplers, run, updates)
     answer([*changes, position.input], frame, [run, position, *shared], [picture], "interpolate", chosen)
     answer([*changes, frames.release, film.click], animate, [run, frames, *shared], [moving], "animate", chosen)
+    between.change(
+        lambda chosen: (gr.Number(visible=chosen != BETWEEN[1]), gr.Dropdown(visible=chosen != BETWEEN[0])),
+        between,
+        [seeds[1], ends[1]],
+        preprocess=False,
+        queue=False,
+        api_visibility="private",
+    )
 
 
 def compare_tab(samplers: Samplers, opened: Any) -> None:
