@@ -178,7 +178,8 @@ class RunningStatistics(nn.Module):
     def _key(self) -> tuple[int, int, float, int] | None:
         """A key that changes with `_source`. `_alias` keeps the memory, so no other tensor can get its address."""
         source = self._source
-        if source is None or source.is_inference():  # inference tensors have no version
+        # Inference tensors have no version, and subclasses such as fake tensors may have no memory.
+        if source is None or source.is_inference() or type(source) is not Tensor:
             return None
         return source._version, source.data_ptr(), self.eps, self.iterations
 
