@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.data.cases import random_images, save, smooth
 
-from wcgan.data import load, splits
+from wcgan.data import glance, load, splits
 from wcgan.data.folder import list_classes
 
 LOSSLESS = [".png", ".bmp", ".webp", ".PNG"]
@@ -191,6 +191,24 @@ def test_a_folder_with_train_and_test_has_two_splits(tmp_path: Path, second: str
     assert splits(tmp_path) == ("train", "test")
     assert load(tmp_path, "test").classes == ("a",)
     assert load(tmp_path).fingerprint != load(tmp_path, "test").fingerprint
+
+
+@pytest.mark.parametrize("other", ["bus/1.png", "bus/deep/1.png", "1.png"])
+def test_a_class_called_train_is_not_taken_for_all_images(tmp_path: Path, other: str) -> None:
+    save(tmp_path / "train/1.png", smooth(0, 4, 4))
+    save(tmp_path / other, smooth(1, 4, 4))
+    with pytest.raises(ValueError, match=r"sub-folder train and other images \((bus|1\.png)\): if train is a class"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match="has a sub-folder train and other images"):
+        glance(tmp_path)
+
+
+def test_what_is_no_image_may_be_beside_a_training_split(tmp_path: Path) -> None:
+    save(tmp_path / "train/1.png", smooth(0, 4, 4))
+    (tmp_path / "annotations").mkdir()
+    for name in ("annotations/1.json", "licence.txt", ".hidden.png"):
+        (tmp_path / name).write_text("-")
+    assert len(load(tmp_path)) == 1
 
 
 def test_a_folder_without_splits_is_the_training_set(tmp_path: Path) -> None:

@@ -267,7 +267,10 @@ def test_images_of_several_sizes_need_a_resolution(folders, weights_file):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ("fid", "psnr")}, "--metrics takes some of is, fid, kid, pr, got psnr"),
+        (
+            {"metrics": ("fid", "psnr")},
+            "is, fid, kid, pr, got psnr; pr is precision and recall",
+        ),
         ({"features": ()}, "--features takes some of inception, classifier, got none"),
         ({"batch": 0}, "--batch must be at least 1, got 0"),
         ({"kid_subset_size": 1}, "--kid-subset-size must be at least 2, got 1"),

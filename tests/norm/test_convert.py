@@ -234,6 +234,46 @@ def test_a_subclass_is_left_alone_and_named_in_one_warning():
     assert kinds == [MyBatchNorm, wcgan.WhiteningColoring2d, nn.GroupNorm, nn.Sequential]
 
 
+def graph(model):
+    return torch.export.export(model, (torch.randn(2, 3, 4, 4),)).module()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.* is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("compiled", "place"),
+    [
+        (torch.jit.script, r"1 \(TorchScript BatchNorm2d"),
+        (lambda model: torch.jit.trace(model, torch.randn(2, 3, 4, 4)), r"1 \(TorchScript BatchNorm2d"),
+        (graph, r"the model \(a graph that calls batch_norm"),
+    ],
+    ids=["script", "trace", "export"],
+)
+def test_a_network_that_cannot_be_changed_is_left_alone_and_says_why(compiled, place):
+    model = compiled(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval())
+    with pytest.warns(UserWarning, match=place + r": convert the network that it was made from\)$"):
+        wcgan.convert_batchnorm(model)
+
+
+def test_a_graph_of_modules_is_converted_without_a_warning():
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.batch_norm = nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return self.batch_norm(x)
+
+    model = wcgan.convert_batchnorm(torch.fx.symbolic_trace(Network()))
+    assert isinstance(model.batch_norm, wcgan.WhiteningColoring2d)
+
+
+def test_hooks_that_are_dropped_are_named():
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3))
+    model[1].register_forward_pre_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match=r"dropped the hooks of these layers: 1$"):
+        wcgan.convert_batchnorm(model)
+
+
 @pytest.mark.parametrize("name", ["cWC", "cBN"])
 def test_a_variant_that_depends_on_the_class_is_refused(name):
     with pytest.raises(ValueError, match=rf"^{name} depends on the class, .* choose one of BN, W-only"):

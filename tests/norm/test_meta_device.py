@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from tests.norm.cases import CHANNELS, CLASSES, CONDITIONAL, GROUPED, PATHS, WHITENED_PATHS, make_inputs, make_layer
+from torch._subclasses import FakeTensorMode
 
 import wcgan
 
@@ -112,3 +113,12 @@ def test_a_layer_moved_away_and_back_by_a_state_is_the_same(name):
     expected, state = source(*inputs), copy.deepcopy(source.state_dict())
     source.to("meta").load_state_dict(state, assign=True)
     assert torch.equal(source(*inputs), expected)
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_fake_tensors_go_through_training_and_evaluation(name):
+    with FakeTensorMode():
+        layer = make_layer(name)
+        inputs = make_inputs(layer, 5, CHANNELS, 2, 2)
+        shapes = [layer(*inputs).shape, layer.eval()(*inputs).shape]
+    assert shapes == [(5, CHANNELS, 2, 2)] * 2

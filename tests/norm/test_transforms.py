@@ -117,6 +117,40 @@ def test_a_batch_of_batches_is_as_one_after_the_other(name, make):
     torch.testing.assert_close(vmap(layer)(*stacked), torch.stack([layer(*b) for b in batches]), **EXACT)
 
 
+@MODES
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("order", [(0, 1, 4, 2, 3), (1, 2, 3, 4, 0), (1, 0, 2, 3, 4)], ids=str)
+def test_a_batch_of_batches_may_have_any_strides(name, make, order):
+    layer = make(name)
+    batches = [make_inputs(layer, *SHAPE, seed=seed) for seed in range(3)]
+    x, *labels = (torch.stack(column) for column in zip(*batches, strict=True))
+    back = [order.index(axis) for axis in range(5)]
+    x = x.permute(*order).contiguous().permute(*back)  # such as channels last, as the outputs of convolutions
+    torch.testing.assert_close(vmap(layer)(x, *labels), torch.stack([layer(*b) for b in batches]), **EXACT)
+
+
+@pytest.mark.parametrize("name", [name for name in PATHS if name != "W-only"])
+def test_an_ensemble_trains_as_its_members_do(name):
+    members = [make_layer(name, momentum=0.5) for _ in range(3)]
+    for seed, member in enumerate(members):
+        randomize(member, seed)
+    parameters, buffers = stack_module_state(members)
+    parameters = {key: p.detach() for key, p in parameters.items()}
+    base = copy.deepcopy(members[0]).to("meta")
+    inputs = make_inputs(members[0], *SHAPE)
+
+    def loss(parameters, buffers):
+        return (functional_call(base, (parameters, buffers), inputs) ** 3).sum()
+
+    gradients = vmap(grad(loss))(parameters, buffers)
+    for i, member in enumerate(members):
+        (member(*inputs) ** 3).sum().backward()
+        torch.testing.assert_close(
+            {key: g[i] for key, g in gradients.items()}, {key: p.grad for key, p in member.named_parameters()}, **EXACT
+        )
+        torch.testing.assert_close({key: b[i] for key, b in buffers.items()}, dict(member.named_buffers()), **EXACT)
+
+
 @pytest.mark.parametrize("name", PATHS)
 def test_an_ensemble_evaluates_as_its_members_do(name):
     members = [evaluating(name) for _ in range(3)]
@@ -153,6 +187,13 @@ def test_statistics_that_are_not_handed_over_are_an_error_that_says_what_to_do(n
     x, *labels = make_inputs(layer, *SHAPE)
     with pytest.raises(RuntimeError, match=r"can only update running statistics .* eval\(\), .*functional_call"):
         grad(lambda x: layer(x, *labels).sum())(x)
+
+
+def test_a_compiled_batch_of_batches_may_have_any_strides():
+    layer = training("WC")
+    x = torch.randn(3, 5, 2, 2, CHANNELS, dtype=torch.float64).permute(0, 1, 4, 2, 3)
+    expected = torch.stack([layer(batch) for batch in x])
+    torch.testing.assert_close(torch.compile(vmap(layer), backend="aot_eager")(x), expected, **EXACT)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not:UserWarning")  # PyTorch, of itself

@@ -91,6 +91,20 @@ def test_one_evaluation_is_a_number_and_several_are_a_chart(tmp_path):
     assert len(page.all("svg", "chart")) == 6
 
 
+def test_a_run_that_was_scored_once_is_shown_beside_the_curve_of_another_protocol(tmp_path):
+    def run(name, *scores, variant):
+        return write_run(tmp_path / name, config(variant), [*training(1000), *scores, event(1000, "finished")], ())
+
+    curve = [published(500, FID=50.0), published(1000, FID=40.0)]
+    several = run("wc", *curve, published(1000, "paper-5k", FID=45.0), variant="WC")
+    once = run("bn", published(1000, "all", FID=30.0), variant="BN")
+    page = read_page(write_report([several, once], tmp_path / "both.html"))
+    assert [item.text for item in page.all("ul", "numbers")[0].all("li")] == ["bn: 30 at 1,000"]
+    assert "FID, paper-10k" in page.text
+    assert "FID, all" in page.text
+    assert "45 at 1,000" not in page.text  # of the run with a curve
+
+
 def run(folder, *values, seed=0, name="FID"):
     """One that was evaluated every hundred iterations."""
     scores = [published(100 * (place + 1), **{name: value}) for place, value in enumerate(values)]

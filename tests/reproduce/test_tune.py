@@ -76,6 +76,13 @@ def test_trials_are_runs_and_the_best_is_named(optuna, tmp_path):
     assert command == f'wcgan train "digits/cWC" --set "{trials[0].settings[0]}" --set "{trials[0].settings[1]}"'
 
 
+def test_settings_are_tried_once_and_the_search_ends_when_all_were(optuna, tmp_path):
+    said, search = [], text_to_search("train.critic_steps=1..2")
+    trials, _ = tune(config_of, [search], tmp_path / "tune", 5, rungs=1, say=said.append)
+    assert sorted(trial.settings for trial in trials) == [("train.critic_steps=1",), ("train.critic_steps=2",)]
+    assert said[-1] == "all settings of the search have been tried, with 2 of 5 trials"
+
+
 def test_the_command_for_the_best_has_the_data_and_the_settings_of_the_search():
     best = Trial(0, ("train.beta2=0.99",), "finished", 4, 3.0)
     command = trials_to_command("folder", [best], "my pets", ["train.iterations=8"])

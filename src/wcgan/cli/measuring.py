@@ -43,7 +43,10 @@ def evaluate(
         ),
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Some of is,fid,kid,pr.", show_default="all that are possible")
+        str | None,
+        typer.Option(
+            help="Some of is,fid,kid,pr, where pr is precision and recall.", show_default="all that are possible"
+        ),
     ] = None,
     features: Annotated[
         str, typer.Option(help="Feature space: inception, classifier, or both with a comma.")

@@ -79,10 +79,15 @@ class EvaluationConfig:
     """auto, cpu, cuda or cuda:N."""
 
     def __post_init__(self) -> None:
-        for name, values, allowed in (("metrics", self.metrics, METRICS), ("features", self.features, FEATURES)):
+        both = "; pr is precision and recall"
+        for name, values, allowed, note in (
+            ("metrics", self.metrics, METRICS, both),
+            ("features", self.features, FEATURES, ""),
+        ):
             unknown = [value for value in values or () if value not in allowed]
             if unknown or values == ():
-                raise ValueError(f"--{name} takes some of {', '.join(allowed)}, got {', '.join(unknown) or 'none'}")
+                given = ", ".join(unknown) or "none"
+                raise ValueError(f"--{name} takes some of {', '.join(allowed)}, got {given}{note}")
         for name, least in (("batch", 1), ("kid_subset_size", 2)):
             value = getattr(self, name)
             if value is not None and value < least:

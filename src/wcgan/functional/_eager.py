@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wcgan.functional._by_kernels import Result, Update, whiten_color_by_kernels, whiten_color_compiled
 from wcgan.functional._factorisations import FACTORISATIONS
-from wcgan.functional._operators import is_eager, kernels_for, without_autocast
+from wcgan.functional._operators import is_eager, kernels_for, transformed, without_autocast
 from wcgan.functional._passes import as_positions, compute_dtype, features_of, is_flat
 from wcgan.functional.affine import LARGEST_ON_CPU, Shared, add_shared, as_slots, derive_again, like
 from wcgan.functional.normalize import whiten_color
@@ -50,13 +50,15 @@ def whiten_color_eagerly(
     if color is None or shift is None or (groups > 1 and torch.compiler.is_compiling()):
         return None
     d, size = x.shape[1], x.numel()
-    if d == 1 or not size or not is_flat(x):
+    if d == 1 or not size:
         return None
-    if torch.compiler.is_compiling():
+    compiling = torch.compiler.is_compiling()
+    elsewhere = transformed() if compiling else not is_eager((x, color, shift, index, *(shared or ())))
+    if elsewhere or not is_flat(x):  # in this order: a tensor inside `vmap` cannot tell whether it is flat
+        return None
+    if compiling:
         color, shift = add_shared(color, shift, shared)
         return whiten_color_compiled(x, color, shift, index, poison, eps, relu, updates)
-    if not is_eager((x, color, shift, index, *(shared or ()))):
-        return None
     if kernels_for(x) is not None:
         return whiten_color_by_kernels(x, color, shift, index, poison, shared, eps, relu, updates, groups)
     if groups > 1 or x.device.type != "cpu" or size > LARGEST_ON_CPU:

@@ -147,7 +147,8 @@ class RunningStatistics(nn.Module):
         for running, batch in ((self.running_mean, mean), (self._covariance, covariance)):
             dtype = running.dtype
             step = 1 / self.num_batches_tracked.clamp_min(1).to(dtype) if self.momentum is None else self.momentum
-            running.lerp_(torch.where(good, batch.to(dtype), running), step)
+            # Not `lerp_`, for which `vmap` has no rule: it would go through the batch one by one, with a warning.
+            running.copy_(torch.lerp(running, torch.where(good, batch.to(dtype), running), step))
 
     def _update_within_transform(self, mean: Tensor, covariance: Tensor, good: Tensor) -> None:
         """Within `torch.func`, whose functions may only change tensors they were given: updates no counters."""
@@ -158,7 +159,8 @@ class RunningStatistics(nn.Module):
         except RuntimeError as error:
             raise RuntimeError(
                 "a torch.func transform can only update running statistics that are passed to it: use eval(), "
-                "track_running_stats=False, or pass the buffers with torch.func.functional_call"
+                "track_running_stats=False, or torch.func.functional_call with buffers that are arguments of the "
+                "transformed function or copies made inside it"
             ) from error
 
     # The whitening matrix for inference: factorised once, and again when the running covariance has changed
@@ -176,7 +178,8 @@ class RunningStatistics(nn.Module):
     def _key(self) -> tuple[int, int, float, int] | None:
         """A key that changes with `_source`. `_alias` keeps the memory, so no other tensor can get its address."""
         source = self._source
-        if source is None or source.is_inference():  # inference tensors have no version
+        # Inference tensors have no version, and subclasses such as fake tensors may have no memory.
+        if source is None or source.is_inference() or type(source) is not Tensor:
             return None
         return source._version, source.data_ptr(), self.eps, self.iterations
 

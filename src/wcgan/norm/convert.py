@@ -23,6 +23,7 @@ _LAYERS: dict[type, type[WhiteningColoring]] = {
 _LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
 # timm's subclass with an activation, compared by name so that timm need not be imported.
 _WITH_ACTIVATION = "timm.layers.norm_act.BatchNormAct2d"
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _CHOICES = ", ".join(name for name, variant in VARIANTS.items() if not variant.conditional)
 
 
@@ -54,8 +55,9 @@ def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-
 
     Warns:
         UserWarning: that names the batch normalisations left alone, which are subclasses of those above, except timm's
-            `BatchNormAct2d`; and for a variant that changes the output in evaluation: `whitening="newton"` is
-            approximate, `coloring="none"` drops scales and shifts, `whitening="none"` drops the normalisation.
+            `BatchNormAct2d`, and those inside scripted, traced or exported networks; that names those whose hooks are
+            dropped; and for a variant that changes the output in evaluation: `whitening="newton"` is approximate,
+            `coloring="none"` drops scales and shifts, `whitening="none"` drops the normalisation.
 
     Example:
         >>> import torch, wcgan
@@ -68,11 +70,13 @@ def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-
     if chosen.conditional:
         raise ValueError(f"{variant} depends on the class, and batch normalisation does not; choose one of {_CHOICES}")
     found: dict[nn.Module, nn.Module] = {}
-    left_alone, changes = [], set()
+    left_alone, hooked, changes = [], [], set()
     for name, module in model.named_modules():
         if isinstance(module, _LAZY):
             raise ValueError(f"{name or 'the model'} is a lazy batch normalisation: run a batch through it first")
         if not isinstance(module, _BatchNorm):
+            if compiled := _compiled_batchnorm(module):
+                left_alone.append(f"{name or 'the model'} ({compiled}: convert the network that it was made from)")
             continue
         active = _full_name(type(module)) == _WITH_ACTIVATION
         if type(module) not in _LAYERS and not active:
@@ -85,6 +89,10 @@ def convert_batchnorm(model: nn.Module, variant: str = "WC", *, eps: float = 1e-
         parts = OrderedDict[str, nn.Module](norm=layer, **dict(module.named_children()))
         found[module] = nn.Sequential(parts).train(module.training) if active else layer
         changes |= _changes(module, layer)
+        if any(getattr(module, hooks) for hooks in _HOOKS):
+            hooked.append(name or "the model")
+    if hooked:
+        warnings.warn(f"convert_batchnorm dropped the hooks of these layers: {', '.join(hooked)}", stacklevel=2)
     if left_alone:
         warnings.warn(f"convert_batchnorm left these layers alone: {', '.join(left_alone)}", stacklevel=2)
     elif not found:
@@ -104,6 +112,17 @@ def _changes(source: _BatchNorm, layer: WhiteningColoring) -> set[str]:
         "coloring='none' drops scales and shifts": source.affine and not layer.affine,
     }
     return {reason for reason, holds in reasons.items() if holds}
+
+
+def _compiled_batchnorm(module: nn.Module) -> str | None:
+    """What a module is in whose code there is a batch normalisation that cannot be replaced; None if there is none."""
+    if isinstance(module, torch.jit.ScriptModule):
+        kind = module.original_name
+        return f"TorchScript {kind}" if kind in {known.__name__ for known in _LAYERS} else None
+    if isinstance(module, torch.fx.GraphModule):
+        called = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
+        return "a graph that calls batch_norm" if any("batch_norm" in name for name in called) else None
+    return None
 
 
 def _full_name(kind: type) -> str:

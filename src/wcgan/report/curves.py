@@ -118,10 +118,15 @@ def times_of(run: RunRecord, iterations: Iterable[int]) -> dict[int, float]:
 
 
 def scores_to_draw(runs: Sequence[RunRecord]) -> list[Score]:
-    """Scores with a curve. A protocol used only at the end is left out if the same score has a curve under another."""
+    """Scores with a curve. One that its runs have once is left out if these have a curve under another protocol."""
     scores = runs_to_scores(runs)
-    longest = {score: max(len(score_to_curve(score, run)) for run in runs) for score in scores}
-    return [s for s in scores if longest[s] > 1 or all(longest[o] <= 1 for o in scores if o.name == s.name)]
+    lengths = [{score: len(score_to_curve(score, run)) for score in scores} for run in runs]
+
+    def is_shown(score: Score) -> bool:
+        same = [other for other in scores if other.name == score.name]
+        return any(own[score] > 1 or (own[score] and all(own[o] <= 1 for o in same)) for own in lengths)
+
+    return [score for score in scores if is_shown(score)]
 
 
 def score_to_curve(score: Score, run: RunRecord) -> Curve:

@@ -26,6 +26,7 @@ STUDY = "study.db"
 _SCORED = ("iterations", "schedule_end", "evaluate_images", "evaluate_with")  # trials must agree in them
 _CHANGEABLE = CHANGEABLE - {"data.name", "data.reference"} - {f"train.{name}" for name in _SCORED}
 UNPRUNED = 3  # trials that run to their end before any is stopped early
+_ATTEMPTS = 100  # at settings that no trial had; after so many, all are taken to have been tried
 Configure = Callable[[Sequence[str]], Config]
 """Settings `section.field=value` -> the config of a run."""
 
@@ -119,6 +120,8 @@ def tune(
 ) -> tuple[list[Trial], int | None]:
     """Runs trials until there are so many -> all of them, best first, and the signal that ended the search, if any.
 
+    No two trials have the same settings: with few choices there may be fewer trials.
+
     Args:
         configure: gives the config of a trial with some settings.
         searches: what to search.
@@ -149,7 +152,11 @@ def tune(
         study = open_study(optuna, folder, facts, config_to_dict(configure(())))
         stopped_by = None
         while stopped_by is None and len(ended(study)) < trials:
-            stopped_by = run_trial(optuna, study, configure, searches, folder, rungs)
+            found = suggest_new(optuna, study, searches)
+            if found is None:
+                say(f"all settings of the search have been tried, with {len(ended(study))} of {trials} trials")
+                break
+            stopped_by = run_trial(optuna, study, *found, configure, folder, rungs)
             if stopped_by is None:
                 say(trial_to_line(ended(study)[-1]))
         return best_first(ended(study)), stopped_by
@@ -193,13 +200,23 @@ def open_study(optuna: Any, folder: Path, facts: dict[str, Any], config: dict[st
     return study
 
 
+def suggest_new(optuna: Any, study: Any, searches: Sequence[Search]) -> tuple[Any, list[str]] | None:
+    """A trial and its settings, which no trial that ended had: it would train the same run. None if none is found."""
+    tried = {trial.settings for trial in ended(study)}
+    for _ in range(_ATTEMPTS):
+        trial = study.ask()
+        settings = [search.suggest(trial) for search in searches]
+        if tuple(settings) not in tried:
+            return trial, settings
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    return None
+
+
 def run_trial(
-    optuna: Any, study: Any, configure: Configure, searches: Sequence[Search], folder: Path, rungs: int
+    optuna: Any, study: Any, trial: Any, settings: list[str], configure: Configure, folder: Path, rungs: int
 ) -> int | None:
     """Trains one trial, rung by rung, and tells the study -> the signal that interrupted it, if any."""
     states = optuna.trial.TrialState
-    trial = study.ask()
-    settings = [search.suggest(trial) for search in searches]
     trial.set_user_attr("settings", settings)
     if "folder" not in trial.user_attrs:
         trial.set_user_attr("folder", f"trial-{trial.number}")
