@@ -26,6 +26,19 @@ def test_a_dry_run_without_the_data_set_says_what_would_run_and_how_to_get_the_d
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["train", "classify"])
+def test_a_dry_run_of_several_processes_is_printed_once_and_gives_their_number(command, place, monkeypatch, name):
+    printed = []
+    for rank in range(2):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("RANK", str(rank))
+        code, out, err = command(name, "--dry-run", "--set", "train.device=cpu")
+        assert (code, err) == (0, "")
+        printed.append(out)
+    assert "processes      2, each with 1/2 of every batch" in printed[0]
+    assert printed[1] == ""
+
+
 def test_a_dry_run_of_a_run_to_resume_trains_nothing(command, trained):
     before = everything(trained)
     code, out, _ = command("train", "--resume", "--dry-run", "--out", trained)

@@ -158,6 +158,11 @@ def test_the_first_words_say_what_it_runs_on_and_why_nothing_moves_yet(compiled,
     assert first_words(hardware) == f"training on {hardware.describe()['device']}{ending}"
 
 
+def test_the_first_words_count_the_processes(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert first_words(find_hardware(tiny_config(device="cpu").train)).startswith("training on 2 \u00d7 CPU, ")
+
+
 # Evaluation
 
 

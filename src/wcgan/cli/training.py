@@ -216,8 +216,10 @@ def _plain_settings(
 
 
 def _print_plan(plan: dict[str, str]) -> NoReturn:
-    """Prints what would run, then exits: with 1 if the data is missing."""
-    for name, value in plan.items():
+    """Prints what would run, once for all processes, then exits: with 1 if the data is missing."""
+    from wcgan.core.processes import is_first_process
+
+    for name, value in plan.items() if is_first_process() else ():
         say(f"{name:14} {value}")
     raise typer.Exit(INCOMPLETE if "missing" in plan else 0)
 

@@ -16,7 +16,7 @@ from wcgan import __version__
 from wcgan.core.config import config_to_dict
 from wcgan.core.device import Hardware, deterministic_algorithms, find_hardware
 from wcgan.core.files import NO_SPACE
-from wcgan.core.processes import Rank, StopRequest, join_processes, stop_requests
+from wcgan.core.processes import Rank, StopRequest, join_processes, process_count, stop_requests
 from wcgan.core.terminal import TrainingProgress, first_line, progress_for
 from wcgan.data import Dataset
 from wcgan.runs.checkpoint import (
@@ -244,6 +244,8 @@ def run_tasks(tasks: Sequence[Task], step: Step, environment: Environment, stop_
 def first_words(hardware: Hardware) -> str:
     """What a training runs on, and why its first iteration takes long."""
     place = hardware.describe()["device"]
+    if process_count() > 1:
+        place = f"{process_count()} \u00d7 {place}"  # as in the report
     return f"training on {place}{'; compiling the networks first: a minute or two' if hardware.compile else ''}"
 
 

@@ -342,8 +342,15 @@ def dry_run(
         **weights,
         "training": f"{config.train.loss}, {length}",
         "disk": f"{state * config.train.keep_checkpoints:.0f} MB of checkpoints",
+        **processes_to_plan(),
         **find_hardware(config.train).describe(),
     }
+
+
+def processes_to_plan() -> dict[str, str]:
+    """A dry run's line on the processes that `torchrun` started; none for a single one."""
+    count = process_count()
+    return {"processes": f"{count}, each with 1/{count} of every batch"} if count > 1 else {}
 
 
 # The networks

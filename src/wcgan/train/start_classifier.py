@@ -29,6 +29,7 @@ from wcgan.train.start import (
     check_resolution,
     find_changes,
     outline_if_named,
+    processes_to_plan,
     write_changes,
 )
 
@@ -220,6 +221,7 @@ def _ready_to_plan(ready: _Ready) -> dict[str, str]:
         "seeds": ", ".join(str(each.train.seed) for each in ready.configs),
         **({"weights": going_on} if any(reached) else {}),
         "disk": f"{state:.0f} MB of checkpoints",
+        **processes_to_plan(),
         **hardware.describe(),
     }
 
