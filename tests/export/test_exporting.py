@@ -211,6 +211,16 @@ def test_weights_that_do_not_fit_their_config_are_refused(plain_run, tmp_path, c
         load_generator(tmp_path / "out")
 
 
+@pytest.mark.parametrize("kept", [0, 7, -1])
+def test_weights_that_are_cut_short_are_called_damaged(plain_run, tmp_path, kept):
+    export_run(plain_run.folder, "safetensors", tmp_path / "out")
+    file = tmp_path / "out" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged: export or download it again") as refusal:
+        load_generator(tmp_path / "out")
+    require_sentence(refusal.value)
+
+
 HOSTILE_CONFIGS = {
     "no mapping": lambda values: [["noise", 6]],
     "a field of two lines": lambda values: values | {"a\nb": 1},
@@ -218,6 +228,7 @@ HOSTILE_CONFIGS = {
     "a list for a text": lambda values: values | {"kind": ["resnet"]},
     "a list for an option": lambda values: values | {"options": {"whitening": []}},
     "names that are none": lambda values: values | {"class_names": [3]},
+    "a name too few": lambda values: values | {"normalization": "cWC", "classes": 3, "class_names": ["a", "b"]},
 }
 
 

@@ -12,7 +12,7 @@ import wcgan
 from wcgan.core.config import config_from_dict
 from wcgan.core.reading import open_file, parse_json, read_bytes, read_text
 from wcgan.core.tensor_files import bytes_to_tensors
-from wcgan.core.terminal import first_line
+from wcgan.core.terminal import counted, first_line
 from wcgan.nets import Generator, GeneratorConfig, build_generator
 from wcgan.runs.checkpoint import MOST_FACTS, fill_network
 from wcgan.runs.folder import Run
@@ -185,12 +185,19 @@ def read_exported(folder: Path) -> tuple[Generator, tuple[str, ...]]:
         config = config_from_dict(values, GeneratorConfig)
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
             raise ValueError("class_names must be a list of names")
+        if names and config.conditional and len(names) != config.classes:
+            raise ValueError(f"class_names has {counted(len(names), 'name')} for {counted(config.classes, 'class')}")
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG} describes no generator: {error}") from None
+    with open_file(folder / WEIGHTS) as file:
+        content = file.read()
+    try:
+        tensors = bytes_to_tensors(content)
+    except ValueError as error:
+        raise ValueError(f"{folder / WEIGHTS} is damaged: export or download it again ({error})") from None
     network = build_generator(config)
     try:
-        with open_file(folder / WEIGHTS) as file:
-            fill_network(network, bytes_to_tensors(file.read()))
+        fill_network(network, tensors)
     except ValueError:
         raise ValueError(f"{folder}: {WEIGHTS} does not fit {CONFIG}") from None
     return network.requires_grad_(False).eval(), tuple(names)
