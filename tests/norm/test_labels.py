@@ -17,7 +17,7 @@ from tests.norm.cases import (
 )
 
 import wcgan
-from wcgan.norm.labels import LabelReport, check_labels
+from wcgan.norm.labels import LabelReport, check_label_shape, check_labels
 
 MODES = pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 
@@ -156,3 +156,8 @@ def test_a_copied_layer_does_not_share_the_report():
     layer = wcgan.ConditionalWhiteningColoring2d(CHANNELS, CLASSES)
     layer._labels._host = torch.tensor([1, 9])
     assert pickle.loads(pickle.dumps(layer))._labels._host is None
+
+
+def test_integer_one_hot_rows_are_refused_with_the_type_that_they_need():
+    with pytest.raises(ValueError, match=r"got shape \(4, 3\); one-hot rows must be floating-point"):
+        check_label_shape(torch.eye(3, dtype=torch.int64)[[0, 1, 2, 0]], 4, 3)

@@ -298,6 +298,12 @@ def test_an_unknown_preset_is_said_with_the_nearest():
         preset("digits/cWCa")
 
 
+def test_a_file_in_place_of_a_preset_is_said_to_be_one(tmp_path):
+    (tmp_path / "config.yaml").write_text("train: {}\n")
+    with pytest.raises(ValueError, match=r"config\.yaml is no preset but a file: give it with --config"):
+        preset(str(tmp_path / "config.yaml"))
+
+
 def test_a_preset_has_a_folder_name_of_its_own():
     assert preset_to_folder("cifar10/cWC SN + Proj. Discr.") == "cifar10-cWCSN+Proj.Discr."
     assert len({preset_to_folder(name) for name in PRESETS}) == len(PRESETS)

@@ -232,6 +232,14 @@ def test_your_own_loss_is_the_one_that_is_trained_with(tmp_path):
     assert all(values["loss/discriminator"] > 100 for values in notes.values)
 
 
+@pytest.mark.parametrize("player", [0, 1])
+def test_a_loss_of_yours_that_is_no_scalar_is_refused(tmp_path, player):
+    losses = [lambda real, fake: softplus(fake - real).mean(), lambda fake: softplus(-fake).mean()]
+    losses[player] = [lambda real, fake: softplus(fake - real), lambda fake: softplus(-fake)][player]
+    with pytest.raises(ValueError, match=r"a loss must be a scalar, such as a mean over the batch, got shape \(\d+,\)"):
+        fit(tmp_path / "run", loss=losses)
+
+
 class Values(Callback):
     def __init__(self):
         self.values = []
@@ -275,7 +283,13 @@ def test_your_own_networks_are_trained_resumed_and_loaded(tmp_path, ema):
     fit(tmp_path / "parts", **own_networks(), settings=settings, stop_at=2)
     again = fit(tmp_path / "parts", **own_networks(), settings=settings, resume=True)
     assert torch.equal(again.sample(4), sampler.sample(4))
-    assert torch.equal(load_own_generator(tmp_path / "whole", MyGenerator()).sample(4), sampler.sample(4))
+    for run in (tmp_path / "whole", str(tmp_path / "whole")):
+        assert torch.equal(load_own_generator(run, MyGenerator()).sample(4), sampler.sample(4))
+
+
+def test_a_class_in_place_of_your_own_generator_is_refused_when_it_is_loaded(tmp_path):
+    with pytest.raises(TypeError, match=r"generator must be a torch\.nn\.Module, got the class MyGenerator"):
+        load_own_generator(tmp_path / "run", MyGenerator)
 
 
 def test_what_you_froze_in_your_own_network_stays_as_it_is(tmp_path):

@@ -55,7 +55,8 @@ def check_label_shape(labels: Tensor, samples: int, classes: int) -> None:
     elif labels.dtype == torch.bool or labels.is_complex():
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     elif labels.shape != (samples,):
-        raise ValueError(f"labels must be ({samples},), one for each sample, got shape {tuple(labels.shape)}")
+        advice = "; one-hot rows must be floating-point" if labels.shape == (samples, classes) else ""
+        raise ValueError(f"labels must be ({samples},), one for each sample, got shape {tuple(labels.shape)}{advice}")
 
 
 class LabelReport:

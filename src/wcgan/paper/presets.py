@@ -294,6 +294,8 @@ def preset(name: str) -> Config:
             raise ValueError(
                 f"{name} is no preset but {'a dataset' if name in names() else 'a folder'}: give it with --data"
             )
+        if Path(name).is_file():
+            raise ValueError(f"{name} is no preset but a file: give it with --config, or to wcgan.fit as a Path")
         near = nearest(name, (*PRESETS, *ALIASES))
         raise ValueError(f"unknown preset {name!r}; `wcgan presets` lists them; the nearest are {near}")
     return replace(PRESETS[own](), preset=own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from wcgan.core.config import config_to_dict, flattened
 from wcgan.core.device import find_device
 from wcgan.nets import Discriminator, Generator, GeneratorConfig, Scores
+from wcgan.norm._base import check_module
 from wcgan.runs.checkpoint import find_checkpoint, section, tensors_to_network
 from wcgan.runs.folder import Run
 from wcgan.runs.sampler import Sampler
@@ -235,7 +237,7 @@ class OwnDiscriminator(Discriminator):
 
 
 def load_own_generator(
-    run: Path, generator: nn.Module, checkpoint: str | int = "last", device: str = "auto"
+    run: str | os.PathLike[str], generator: nn.Module, checkpoint: str | int = "last", device: str = "auto"
 ) -> Sampler:
     """Loads the weights of a run into a copy of your generator, ready to sample; `wcgan.load` is for the package's own.
 
@@ -244,9 +246,15 @@ def load_own_generator(
         generator: a network of the class that was trained.
         checkpoint: `"last"`, `"best"` or the number of an iteration.
         device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+
+    Raises:
+        TypeError: if the generator is no module, such as a class.
+        ValueError: if there is no such run or checkpoint, or its weights do not fit the generator.
     """
-    found = find_checkpoint(Run(run), checkpoint)
-    network = OwnGenerator(copy.deepcopy(generator), Run(run).config().generator)
+    check_module("generator", generator)
+    own = Run(Path(run))
+    found = find_checkpoint(own, checkpoint)
+    network = OwnGenerator(copy.deepcopy(generator), own.config().generator)
     tensors_to_network(found, "average" if section(found.tensors, "average") else "generator", network)
     network.requires_grad_(False).eval().to(find_device(device))
     return Sampler(network, found.facts.get("classes", ()), found.facts.get("iteration"))

@@ -80,6 +80,8 @@ def parameters_to_groups(network: nn.Module, coloring_decay: float, class_rate: 
 
 def update(optimizer: Optimizer, loss: Tensor, network: nn.Module, rank: Rank) -> None:
     """One optimiser step on the loss; only this network's parameters get gradients, and none that is frozen."""
+    if loss.shape != ():
+        raise ValueError(f"a loss must be a scalar, such as a mean over the batch, got shape {tuple(loss.shape)}")
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
