@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wcgan.report.charts import Series, is_logarithmic, log_ticks, series_to_svg, swatch, thinned, ticks
+from wcgan.report.charts import (
+    Series,
+    is_logarithmic,
+    log_ticks,
+    series_in_percent,
+    series_to_svg,
+    swatch,
+    thinned,
+    ticks,
+)
 
 
 def curve(*values, style=0):
@@ -141,3 +150,14 @@ def test_the_first_32_runs_all_look_different():
 def test_a_curve_ends_where_its_last_seed_does():
     mean, alone = ((10.0, 3.0), (20.0, 2.0)), ((20.0, 1.5), (30.0, 1.0))
     assert "WC ends at 1<" in series_to_svg("FID", [Series("WC", 0, mean, thin=(alone,))])
+
+
+def test_accuracies_are_drawn_in_percent_with_their_bands_and_single_curves():
+    points, low, high, thin = (((10, value),) for value in (0.5, 0.25, 0.75, 0.625))
+    found = Series("run", 0, points, low, high, (thin,))
+    (drawn,) = series_in_percent("accuracy(classifier)", [found])
+    assert (drawn.points, drawn.low, drawn.high, drawn.thin) == (
+        *(((10, value),) for value in (50.0, 25.0, 75.0)),
+        (((10, 62.5),),),
+    )
+    assert series_in_percent("error", [found]) == [found]

@@ -42,9 +42,9 @@ def test_a_page_has_curves_of_errors_and_losses_and_no_samples(write, tmp_path):
     page = read_page(write_report([write(), write(7.5, "BN")], tmp_path / "page.html"))
     charts = [heading.text for heading in page.all("h3")]
     assert charts == [
-        "error \u2193 lower is better, in percent",
+        "error \u2193 lower is better (%)",
         *("Training loss (log scale)", "Test loss"),
-        "Training error \u2193 lower is better, in percent",
+        "Training error \u2193 lower is better (%)",
     ]
     assert "Samples" not in headings(page)
 

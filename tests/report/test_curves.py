@@ -149,6 +149,16 @@ def test_the_papers_score_is_drawn_alone_under_its_name(draw, tmp_path):
     assert [text for text in words(draw({"a/BN": [folder]})) if "better" in text] == ["\u2193 lower is better"]
 
 
+def test_accuracies_and_errors_are_drawn_in_percent(draw, tmp_path):
+    for name, values in {"accuracy(classifier)": (0.5, 0.75), "error": (50.0, 25.0)}.items():
+        root = draw({"a/BN": [run(tmp_path / name / "bn", *values, name=name)]})
+        (note,) = (word for word in words(root) if "is better" in word)
+        assert note.endswith("is better (%)")
+        assert "50" in words(root)  # on the axis
+        page = read_page(write_report([tmp_path / name / "bn"], tmp_path / "page.html"))
+        assert any(heading.text.endswith("is better (%)") for heading in page.all("h3"))
+
+
 def test_where_none_of_the_papers_was_measured_all_are_drawn(draw, tmp_path):
     folder = run(tmp_path / "own", 3.0, 2.0, name="FID(classifier)")
     assert any(text.startswith("FID(classifier)") for text in words(draw({"a/BN": [folder]})))

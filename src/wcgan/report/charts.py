@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -91,6 +91,32 @@ def is_logarithmic(series: list[Series]) -> bool:
     """Whether the values span so much that a linear axis would flatten the end of the curves."""
     ys = [y for s in series for _, y in s.finite]
     return bool(ys) and min(ys) > 1 / MOST_DRAWN and max(ys) / min(ys) > LOG_RATIO
+
+
+def series_in_percent(name: str, series: list[Series]) -> list[Series]:
+    """The series to draw: accuracies in percent, as in tables; errors are in percent already.
+
+    Example:
+        >>> series_in_percent("accuracy", [Series("WC", 0, ((1000, 0.5),))])[0].points
+        ((1000, 50.0),)
+    """
+    if not name.startswith("accuracy"):
+        return series
+
+    def scaled(points: tuple[Point, ...]) -> tuple[Point, ...]:
+        return tuple((x, 100 * y) for x, y in points)
+
+    return [
+        replace(s, points=scaled(s.points), low=scaled(s.low), high=scaled(s.high), thin=tuple(map(scaled, s.thin)))
+        for s in series
+    ]
+
+
+def series_to_note(name: str, series: list[Series]) -> str:
+    """The unit and the scale of a chart, if they need a word."""
+    words = ["%"] if name.startswith(("accuracy", "error")) else []
+    words += ["log scale"] if is_logarithmic(series) else []
+    return f" ({', '.join(words)})" if words else ""
 
 
 def swatch(style: int) -> Markup:

@@ -9,7 +9,17 @@ from functools import partial
 
 from markupsafe import Markup
 
-from wcgan.report.charts import HEIGHT, MOST_DRAWN, NO_VALUES, WIDTH, Series, is_logarithmic, series_to_svg, swatch
+from wcgan.report.charts import (
+    HEIGHT,
+    MOST_DRAWN,
+    NO_VALUES,
+    WIDTH,
+    Series,
+    series_in_percent,
+    series_to_note,
+    series_to_svg,
+    swatch,
+)
 from wcgan.report.html import CHART, direction, direction_to_words, empty, join, tag
 from wcgan.report.numbers import is_number, number, score_to_text
 from wcgan.report.paper_comparison import Results, label_of
@@ -159,18 +169,17 @@ def _values(
 def _chart(title: str, key: str, groups: Sequence[Group], curve_of: Callable[[RunRecord], Curve]) -> Markup:
     curves = [[curve_of(run) for run in group.runs] for group in groups]
     drawn = groups_to_series(groups, curves)
-    note = ", in percent" if key.startswith("error") else ""
-    note += " (log scale)" if is_logarithmic(drawn) else ""
+    note = series_to_note(key, drawn)
     heading = tag("h3", title, direction(key), tag("span", note, class_="soft direction") if note else "")
     if not any(s.is_curve for s in drawn):
         numbers = [tag("li", swatch(style), text) for style, text in series_to_numbers(key, drawn)]
         return tag("figure", heading, tag("ul", *numbers, class_="numbers"))
     legend = tag("ul", *(tag("li", swatch(s.style), s.label) for s in drawn), class_="legend")
-    charts = [tag("div", series_to_svg(title, drawn), class_="over-iterations"), _over_time(title, groups, curves)]
-    return tag("figure", heading, *charts, legend if len(groups) > 1 else "")
+    chart = tag("div", series_to_svg(title, series_in_percent(key, drawn)), class_="over-iterations")
+    return tag("figure", heading, chart, _over_time(title, key, groups, curves), legend if len(groups) > 1 else "")
 
 
-def _over_time(title: str, groups: Sequence[Group], curves: Sequence[Sequence[Curve]]) -> Markup:
+def _over_time(title: str, key: str, groups: Sequence[Group], curves: Sequence[Sequence[Curve]]) -> Markup:
     """The same curves over time, as far as times are known."""
     times = [
         [times_of(run, curve) for run, curve in zip(g.runs, own, strict=True)]
@@ -188,7 +197,8 @@ def _over_time(title: str, groups: Sequence[Group], curves: Sequence[Sequence[Cu
         for style, (group, own, when) in enumerate(zip(groups, curves, times, strict=True))
         if any(when)
     ]
-    return tag("div", series_to_svg(title, drawn, f"{unit} of training"), class_="over-time")
+    over = f"{unit} of training"
+    return tag("div", series_to_svg(title, series_in_percent(key, drawn), over), class_="over-time")
 
 
 def _records_to_curve(records_of: Callable[[RunRecord], Sequence[Record]], key: str, run: RunRecord) -> Curve:
@@ -266,8 +276,8 @@ def _series(results: Results, score: Score) -> list[Series]:
     return groups_to_series(groups, [[score_to_curve(score, run) for run in group.runs] for group in groups])
 
 
-def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup:
-    note = direction_to_words(score.name).strip() + (" (log scale)" if is_logarithmic(list(series)) else "")
+def _panel(title: str, score: Score, series: list[Series], x: int) -> Markup:
+    note = (direction_to_words(score.name) + series_to_note(score.name, series)).strip()
     texts = [tag("text", title, x=x, y=LINE, class_="title"), tag("text", note, x=x, y=2 * LINE - 4, class_="note")]
     if not any(each.finite for each in series):
         return join([*texts, tag("text", NO_VALUES, x=x, y=TOP + LINE)])
@@ -275,7 +285,7 @@ def _panel(title: str, score: Score, series: Sequence[Series], x: int) -> Markup
         numbers = series_to_numbers(score.name, series)
         step = min(LINE, HEIGHT // len(numbers))
         return join([*texts, *(tag("text", text, x=x, y=TOP + (n + 1) * step) for n, (_, text) in enumerate(numbers))])
-    chart = series_to_svg(title, list(series))
+    chart = series_to_svg(title, series_in_percent(score.name, series))
     return join([*texts, tag("svg", chart, x=x, y=TOP, width=WIDTH, height=HEIGHT)])
 
 
