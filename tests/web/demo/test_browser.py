@@ -248,7 +248,7 @@ def test_a_layer_shows_its_covariances_spectrum_and_neighbours(opened, samplers)
     page.locator("#assignment").wait_for(state="hidden")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (360, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1200, "light", marks=pytest.mark.slow), (360, "dark")])
 def test_every_tab_says_what_it_is_for_and_fits_its_window_in_readable_letters(opened, width, scheme):
     page = opened(width, scheme)
     for name, (purpose, _) in tabs.TABS.items():

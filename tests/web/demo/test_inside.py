@@ -100,8 +100,8 @@ def test_maps_say_what_their_strongest_colours_stand_for():
     found = covariances(sampler(), LAYER)
     (before, first), (after, second) = covariances_to_maps(found)
     assert before.size == after.size == (512, 512)
-    assert first == f"Before whitening; strongest colour: {found.before.abs().max():.3g}"
-    assert second == f"After whitening; strongest colour: {found.after.abs().max():.3g}"
+    assert first == f"Before whitening, \u00b1{found.before.abs().max():.3g}"
+    assert second == f"After whitening, \u00b1{found.after.abs().max():.3g}"
     colours = values_to_colours(found.before, float(found.before.abs().max()))
     assert np.array_equal(np.asarray(before)[32::64, 32::64], colours.permute(1, 2, 0))
 

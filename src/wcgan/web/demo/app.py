@@ -47,7 +47,11 @@ SHEET = """
   .tabs { width: calc(100% + 2.5rem) !important; margin: 0 -1.25rem; } /* into the margins of the page */
   h1, h1 ~ .facts { margin-left: -1.25rem; }
   .tab-container button { padding: 0 5px !important; font-size: 13px !important; } /* all tabs in one row */
-  .picture [data-testid=block-label] > span { display: none; } /* the icon: captions must not reach the buttons */
+}
+/* Captions must not reach the buttons: no icon, and a long one is cut. */
+.picture [data-testid=block-label] > span { display: none; }
+.picture [data-testid=block-label] {
+  display: block; max-width: calc(100% - 4rem); overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
 }
 figure { margin: 0; max-width: 28rem; }
 .chart { display: block; width: 100%; height: auto; overflow: visible; }

@@ -127,7 +127,7 @@ def covariances_to_maps(found: Covariances) -> tuple[tuple[Image.Image, str], tu
     """Both as heat maps, each with a caption that gives the value of the strongest colour."""
     bounds = [max(float(matrix.abs().max()), 1e-12) for matrix in (found.before, found.after)]
     first, second = (heat_map(m, bound) for m, bound in zip((found.before, found.after), bounds, strict=True))
-    before, after = (f"whitening; strongest colour: {bound:.3g}" for bound in bounds)
+    before, after = (f"whitening, \u00b1{bound:.3g}" for bound in bounds)
     return (first, f"Before {before}"), (second, f"After {after}")
 
 

@@ -339,7 +339,8 @@ TABS: dict[str, tuple[str, Tab]] = {
     "Interpolate": ("Move gradually between two noise vectors, between two classes, or both.", interpolate_tab),
     "Compare": ("See what several generators draw from the same noise.", compare_tab),
     "Inside": (
-        "See what a whitening layer does to the covariance of its input, and which classes it colors alike.",
+        "See what a whitening layer does to the covariance of its input, and which classes it colors alike. "
+        "Blue is below 0, red above; the captions give the value of the strongest colour.",
         inside_tab,
     ),
 }
