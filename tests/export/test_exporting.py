@@ -65,6 +65,7 @@ def test_facts_stand_in_the_folder_and_say_the_difference_and_the_size(onnx_fold
     assert json.loads((folder / "export.json").read_text()) == facts
     assert facts["bytes"] == {"generator.onnx": (folder / "generator.onnx").stat().st_size}
     assert 0 < facts["largest difference"] < 1e-5
+    assert set(facts["versions"]) == {"wcgan", "torch", "onnx", "onnxruntime", "onnxscript"}
     lines = facts_to_lines(facts)
     assert lines[0].startswith("generator.onnx: ")
     assert any(line.startswith("opset 20: ") and "ConvTranspose 1" in line for line in lines)
@@ -135,6 +136,7 @@ def test_weights_in_safetensors_give_the_same_generator(conditional_run, tmp_pat
     facts = export_run(conditional_run.folder, "safetensors", tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["config.json", "export.json", "model.safetensors"]
     assert facts["largest difference"] == 0
+    assert facts["versions"] == {"wcgan": wcgan.__version__, "torch": torch.__version__}
     network = load_generator(tmp_path / "out", device="cpu").network
     assert not network.training
     assert torch.equal(network(*inputs(conditional_run)), images(conditional_run, *inputs(conditional_run)))

@@ -77,7 +77,9 @@ def export_run(
             network = _TRAINED[form](sampler, Run(run), temporary, progress)
             facts = {"largest difference": check_same(sampler, network, progress)}
         files = {str(p.relative_to(temporary)): p.stat().st_size for p in sorted(temporary.rglob("*")) if p.is_file()}
+        versions = {"wcgan": wcgan.__version__, "torch": str(torch.__version__), **facts.pop("versions", {})}
         facts = {"format": form, "iteration": sampler.iteration, "label": only, "bytes": files, **facts}
+        facts["versions"] = versions
         (temporary / "export.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
 

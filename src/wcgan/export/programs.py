@@ -243,7 +243,7 @@ def write_onnx(servable: Servable, path: Path, progress: OnProgress) -> dict[str
         "opset": model.opset_import[0].version,
         "operators": dict(sorted(Counter(node.op_type for node in model.graph.node).items())),
         "inputs": list(servable.names),
-        "versions": {m.__name__: m.__version__ for m in (torch, onnx, onnxruntime, onnxscript)},
+        "versions": {m.__name__: m.__version__ for m in (onnx, onnxruntime, onnxscript)},
     }
 
 
