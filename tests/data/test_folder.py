@@ -210,6 +210,8 @@ def test_what_is_no_image_may_be_beside_a_training_split(tmp_path: Path) -> None
     (tmp_path / "annotations").mkdir()
     for name in ("annotations/1.json", "licence.txt", ".hidden.png"):
         (tmp_path / name).write_text("-")
+    for name in (".cache/1.png", "__MACOSX/1.png"):
+        save(tmp_path / name, smooth(1, 4, 4))
     assert len(load(tmp_path)) == 1
 
 

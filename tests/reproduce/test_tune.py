@@ -105,6 +105,7 @@ def test_a_search_that_knows_the_best_of_many_choices_still_tries_the_others(opt
         study.tell(trial, float(trial.params[search.name]))
     assert sorted(tried) == sorted(search.ends)
     assert type(study.sampler).__name__ == "TPESampler"
+    assert all(trial.state.is_finished() for trial in study.trials)
 
 
 @pytest.mark.parametrize(("text", "count"), [("a.b=[1, 2, 1]", 2), ("a.b=1..5", 5), ("a.b=1..5.0", math.inf)])
