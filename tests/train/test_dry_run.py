@@ -1,5 +1,7 @@
 """A dry run refuses what the training itself refuses, in the same words, and writes nothing."""
 
+import sys
+
 import pytest
 from tests.data.cases import random_images, save
 from tests.reproduce.cases import TINY_CLASSIFIER, write_pictures
@@ -204,3 +206,27 @@ def test_a_dry_run_says_where_classifiers_go_on(two_seeds):
     assert (plan["seeds"], plan["weights"]) == ("0, 1", "go on from iteration 2")
     go_on_with_classifiers(two_seeds)
     assert dry_run_to_go_on(two_seeds)["weights"] == "go on from iteration 6; nothing is left to train"
+
+
+@pytest.mark.usefixtures("digits_at_hand")
+def test_a_dry_run_of_a_run_whose_data_set_is_not_here_says_where_it_goes_on(tmp_path, monkeypatch):
+    config = configured("digits")
+    start(config, tmp_path / "run", stop_at=2)
+    classifier = configure_classifier(dataset="digits", settings=TINY_CLASSIFIER)
+    start_classifiers(classifier, tmp_path / "classifier", stop_at=2)
+
+    def load(*_):
+        raise FileNotFoundError("digits is not here")
+
+    monkeypatch.setattr(sys.modules["wcgan.train.start"], "load_data", load)
+    monkeypatch.setattr(sys.modules["wcgan.train.start_classifier"], "load_splits", load)
+    plans = dry_run(config, tmp_path / "run", resume=True), dry_run_to_go_on(tmp_path / "classifier")
+    for plan in plans:
+        assert (plan["missing"], plan["weights"]) == ("digits is not here", "go on from iteration 2")
+
+
+@pytest.mark.usefixtures("digits_at_hand")
+def test_a_dry_run_downloads_no_weights(tmp_path, monkeypatch):
+    monkeypatch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
+    monkeypatch.setattr("wcgan.evaluate.command.load_inception", lambda *_: pytest.fail("Inception was loaded"))
+    dry_run(configured("digits", "train.evaluate_with=inception", "train.evaluate_every=1"), tmp_path / "run")
