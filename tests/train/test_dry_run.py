@@ -165,10 +165,11 @@ def move_pictures(folder):
         (nothing, [], {"resume": False}, "exists already"),
         (nothing, [], {"seeds": None}, "holds the runs of several seeds"),
         (nothing, ["train.momentum=0.8"], {}, "was begun with another config"),
+        (nothing, ["data.resolution=24"], {}, r"begun with another config (data.resolution is None, not 24)"),
         (change_rate, [], {}, "was begun with another config"),
         (nothing, [], {"stop_at": 0}, "--stop-at must be"),
     ],
-    ids=["there", "several seeds", "another momentum", "changed", "nowhere to stop"],
+    ids=["there", "several seeds", "another momentum", "another resolution", "changed", "nowhere to stop"],
 )
 def test_what_classifiers_are_refused_their_dry_run_is_refused_too(two_seeds, prepare, settings, options, said):
     config = configured_classifier(two_seeds.parent / "pictures", *settings)
@@ -206,6 +207,13 @@ def test_a_dry_run_says_where_classifiers_go_on(two_seeds):
     assert (plan["seeds"], plan["weights"]) == ("0, 1", "go on from iteration 2")
     go_on_with_classifiers(two_seeds)
     assert dry_run_to_go_on(two_seeds)["weights"] == "go on from iteration 6; nothing is left to train"
+
+
+def test_a_classifiers_batch_that_processes_cannot_share_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    config = configured_classifier(write_pictures(tmp_path / "pictures"))
+    with pytest.raises(ValueError, match=r"train\.batch=8 cannot be shared equally by 3 processes"):
+        dry_run_classifiers(config, tmp_path / "run")
 
 
 @pytest.mark.usefixtures("digits_at_hand")
