@@ -1,6 +1,8 @@
 """A dry run refuses what the training itself refuses, in the same words, and writes nothing."""
 
+import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 from tests.data.cases import random_images, save
@@ -155,6 +157,10 @@ def change_rate(folder):
     file.write_text(file.read_text().replace("momentum: 0.9", "momentum: 0.8"))
 
 
+def drop_picture(folder):
+    max((folder.parent / "pictures").rglob("*.png")).unlink()
+
+
 def move_pictures(folder):
     (folder.parent / "pictures").rename(folder.parent / "moved")
 
@@ -167,9 +173,18 @@ def move_pictures(folder):
         (nothing, ["train.momentum=0.8"], {}, "was begun with another config"),
         (nothing, ["data.resolution=24"], {}, r"begun with another config (data.resolution is None, not 24)"),
         (change_rate, [], {}, "was begun with another config"),
+        (drop_picture, [], {}, "are not those that"),
         (nothing, [], {"stop_at": 0}, "--stop-at must be"),
     ],
-    ids=["there", "several seeds", "another momentum", "another resolution", "changed", "nowhere to stop"],
+    ids=[
+        "there",
+        "several seeds",
+        "another momentum",
+        "another resolution",
+        "changed",
+        "other images",
+        "nowhere to stop",
+    ],
 )
 def test_what_classifiers_are_refused_their_dry_run_is_refused_too(two_seeds, prepare, settings, options, said):
     config = configured_classifier(two_seeds.parent / "pictures", *settings)
@@ -207,6 +222,16 @@ def test_a_dry_run_says_where_classifiers_go_on(two_seeds):
     assert (plan["seeds"], plan["weights"]) == ("0, 1", "go on from iteration 2")
     go_on_with_classifiers(two_seeds)
     assert dry_run_to_go_on(two_seeds)["weights"] == "go on from iteration 6; nothing is left to train"
+
+
+def test_something_is_left_to_train_unless_all_seeds_are_at_the_end(two_seeds):
+    settings = ["train.iterations=2", "train.drops=[1]"]
+    config = configured_classifier(two_seeds.parent / "pictures", *settings)
+    start_classifiers(config, two_seeds.parent / "other", 2, stop_at=1)
+    start_classifiers(replace(config, train=replace(config.train, seed=0)), two_seeds.parent / "one")
+    shutil.rmtree(two_seeds.parent / "other" / "seed-0" / "checkpoints")
+    shutil.copytree(two_seeds.parent / "one" / "checkpoints", two_seeds.parent / "other" / "seed-0" / "checkpoints")
+    assert dry_run_to_go_on(two_seeds.parent / "other")["weights"] == "go on from iteration 2, 1"
 
 
 def test_a_classifiers_batch_that_processes_cannot_share_is_refused(tmp_path, monkeypatch):
