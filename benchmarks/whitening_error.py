@@ -70,7 +70,7 @@ def without_centring(rows: Tensor) -> Tensor:
 
 def grow(rows: Tensor, factor: float) -> Tensor:
     """The rows with the direction of their largest variance times a factor, mean included."""
-    largest = torch.linalg.eigh(covariance_of(rows))[1][:, -1].to(rows.device)
+    largest = torch.linalg.eigh(covariance_of(rows))[1][:, -1]
     x = rows.double()
     return x + (factor - 1) * torch.outer(x @ largest, largest)
 

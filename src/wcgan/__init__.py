@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    import torch
     from torch import Tensor, nn
 
     from wcgan.data import Dataset
@@ -68,7 +69,9 @@ __all__ = [
 ]
 
 
-def load(source: str | os.PathLike[str], checkpoint: str | int = "last", device: str = "auto") -> "Sampler":
+def load(
+    source: str | os.PathLike[str], checkpoint: str | int = "last", device: "str | torch.device" = "auto"
+) -> "Sampler":
     """Loads a trained generator, ready to sample.
 
     Needs `pip install 'wcgan[train]'`, but not the training data.
@@ -78,7 +81,7 @@ def load(source: str | os.PathLike[str], checkpoint: str | int = "last", device:
             `safetensors` or `hub`, the name of a shipped generator (see `models`), or `OWNER/NAME` of one on the
             Hugging Face hub, which needs `wcgan[export]`. A path that exists comes first.
         checkpoint: for a run, `"last"`, `"best"` (lowest FID, if the run was evaluated) or the number of an iteration.
-        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`.
+        device: `"auto"`, `"cpu"`, `"cuda"` or `"cuda:N"`, or a `torch.device`.
 
     Returns:
         A `Sampler`, whose `sample` and `interpolate` return images.
@@ -106,7 +109,7 @@ def load(source: str | os.PathLike[str], checkpoint: str | int = "last", device:
     except ImportError as error:
         raise ImportError(f"wcgan.load needs the training packages: pip install 'wcgan[train]' ({error})") from error
     check_types(str | os.PathLike, "a name or a path", source=source)
-    return load_generator(os.fspath(source), checkpoint, device)
+    return load_generator(os.fspath(source), checkpoint, str(device))
 
 
 def fit(
@@ -178,7 +181,7 @@ def fit(
     """
     import json
     from collections import abc
-    from numbers import Integral
+    from numbers import Integral, Real
     from pathlib import Path
 
     try:
@@ -202,10 +205,16 @@ def fit(
     for player, network in {"generator": generator, "discriminator": discriminator}.items():
         if network is not None:
             check_module(player, network)
+
+    def as_json(value: "Any") -> "Any":
+        if isinstance(value, Real):  # of NumPy
+            return int(value) if isinstance(value, Integral) else float(value)
+        return os.fspath(value)
+
     changed = []
     for field, value in (settings or {}).items():
         try:
-            changed.append(f"{field}={json.dumps(value, default=os.fspath)}")
+            changed.append(f"{field}={json.dumps(value, default=as_json)}")
         except TypeError:
             raise TypeError(f"{field} must be a number, a text, a list, a mapping or a path, got {value!r}") from None
     if not isinstance(callbacks, list | tuple) or not all(isinstance(each, train.Callback) for each in callbacks):

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from wcgan.core.terminal import figures_to_text, printable, printable_lines, progress_for, shown, training_columns
+from wcgan.core.terminal import (
+    duration,
+    figures_to_text,
+    printable,
+    printable_lines,
+    progress_for,
+    shown,
+    training_columns,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,25 @@ def test_the_first_line_of_a_log_says_more_than_a_count(capsys: pytest.CaptureFi
         assert capsys.readouterr().err == ""
         lines.advance(2)
     assert re.fullmatch(r"2/20  \d+ s left\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (3600, "1 h"),
+        (3659, "1 h"),
+        (86_400, "1 d"),
+        (172_799, "1 d 23 h"),
+        (float("inf"), "\u2013"),
+        (float("nan"), "\u2013"),
+        (True, "\u2013"),
+        ("5", "\u2013"),
+    ],
+)
+def test_a_time_span_is_rounded_to_seconds_and_cut_to_two_units(seconds: object, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_the_time_left_is_in_its_two_largest_units(

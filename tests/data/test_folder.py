@@ -1,8 +1,10 @@
 """Any folder of images."""
 
 import logging
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,7 +210,28 @@ def test_what_is_no_image_may_be_beside_a_training_split(tmp_path: Path) -> None
     (tmp_path / "annotations").mkdir()
     for name in ("annotations/1.json", "licence.txt", ".hidden.png"):
         (tmp_path / name).write_text("-")
+    for name in (".cache/1.png", "__MACOSX/1.png"):
+        save(tmp_path / name, smooth(1, 4, 4))
     assert len(load(tmp_path)) == 1
+
+
+def test_a_folder_that_cannot_be_listed_may_be_beside_a_training_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "train/1.png", smooth(0, 4, 4))
+    (tmp_path / "lost+found").mkdir()
+    walk = os.walk
+
+    def refuse(top: Path, onerror: Any, **options: Any) -> Any:
+        if top.name == "lost+found":
+            onerror(PermissionError(13, "Permission denied", str(top)))
+        return walk(top, onerror=onerror, **options)
+
+    monkeypatch.setattr(os, "walk", refuse)
+    assert len(load(tmp_path)) == 1
+    save(tmp_path / "zebra/1.png", smooth(1, 4, 4))
+    with pytest.raises(ValueError, match=r"other images \(zebra\)"):
+        load(tmp_path)
 
 
 def test_a_folder_without_splits_is_the_training_set(tmp_path: Path) -> None:

@@ -176,3 +176,20 @@ def test_the_same_runs_give_the_same_page(tmp_path):
     run = write_run(tmp_path / "run")
     first, second = (write_report([run], tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("fact", "scores"),
+    [
+        ({"reference": {"split": "train"}}, {"FID", "FID(classifier)", "KID", "KID(classifier)", "precision"}),
+        ({"generated": 5}, {"FID", "FID(classifier)", "KID", "KID(classifier)", "precision"}),
+        ({"kid_subset_size": 5}, {"KID", "KID(classifier)"}),
+        ({"splits": 5}, {"IS", "IS(classifier)"}),
+        ({"scored_by_IS": 5}, {"IS", "IS(classifier)"}),
+        ({"neighbours": 5, "seed": 5}, set()),
+    ],
+)
+def test_a_score_compares_unless_a_fact_that_it_depends_on_differs(fact, scores):
+    names = ("FID", "FID(classifier)", "KID", "KID(classifier)", "IS", "IS(classifier)", "precision")
+    one, another = {"protocol": {"generated": 10}}, {"protocol": {"generated": 10, **fact}}
+    assert {name for name in names if score_key(one, name) != score_key(another, name)} == scores

@@ -13,7 +13,7 @@ from tests.report.reader import read_page, rows, section
 from wcgan.report import read_runs, write_report
 from wcgan.report.scores import Score
 from wcgan.report.sections import TOO_FEW
-from wcgan.report.seed_groups import compare_pairs, holm, measure, runs_to_groups, welch_test
+from wcgan.report.seed_groups import compare_pairs, holm, measure, measure_best, runs_to_groups, welch_test
 
 FID_10K = Score("FID", "paper-10k")
 values = st.integers(-1000, 1000).map(lambda n: n / 10)
@@ -113,6 +113,18 @@ def test_seeds_of_another_protocol_are_left_out_and_said_to_be(tmp_path):
     found = measure(records, FID_10K)
     assert found is not None
     assert (found.values, found.left_out) == ([17.0], ("seed 1 was measured under another protocol",))
+
+
+def test_the_protocol_is_that_of_a_seed_that_got_furthest(tmp_path):
+    other = published(500, FID=20.0)
+    other["protocol"]["inception"]["weights"] = "another"
+    behind = scored(tmp_path / "a", 0, other, last=500)
+    records = read_runs([behind, scored(tmp_path / "b", 1, published(500, FID=19.0), published(1000, FID=17.0))])
+    found, best = measure(records, FID_10K), measure_best(records, FID_10K)
+    assert found is not None
+    assert best is not None
+    assert (found.values, found.left_out) == ([17.0], ("seed 0 is at iteration 500, not 1,000",))
+    assert ([run.seed for run in best.runs], best.values) == ([1], [17.0])
 
 
 def test_seeds_that_measured_other_scores_besides_compare(tmp_path):

@@ -1,5 +1,6 @@
 """A search: its ranges, its trials, early stopping, and a search that was killed."""
 
+import math
 import os
 import signal
 import subprocess
@@ -9,7 +10,17 @@ import pytest
 from tests.train.test_start import TINY
 
 from wcgan.paper.presets import configure
-from wcgan.reproduce.tune import Search, Trial, best_first, fid_at, text_to_search, trials_to_command, tune
+from wcgan.reproduce.tune import (
+    Search,
+    Trial,
+    best_first,
+    fid_at,
+    open_study,
+    suggest_new,
+    text_to_search,
+    trials_to_command,
+    tune,
+)
 from wcgan.runs.folder import LOCK, Run
 
 RATES = text_to_search("train.learning_rate=1e-4..1e-2")
@@ -81,6 +92,25 @@ def test_settings_are_tried_once_and_the_search_ends_when_all_were(optuna, tmp_p
     trials, _ = tune(config_of, [search], tmp_path / "tune", 5, rungs=1, say=said.append)
     assert sorted(trial.settings for trial in trials) == [("train.critic_steps=1",), ("train.critic_steps=2",)]
     assert said[-1] == "all settings of the search have been tried, with 2 of 5 trials"
+
+
+def test_a_search_that_knows_the_best_of_many_choices_still_tries_the_others(optuna, tmp_path):
+    search = text_to_search("train.critic_steps=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]")
+    study, tried = open_study(optuna, tmp_path, {}, {}), []
+    while found := suggest_new(optuna, study, [search]):
+        trial, settings = found
+        tried.append(settings[0])
+        trial.set_user_attr("settings", settings)
+        trial.report(float(trial.params[search.name]), 1)
+        study.tell(trial, float(trial.params[search.name]))
+    assert sorted(tried) == sorted(search.ends)
+    assert type(study.sampler).__name__ == "TPESampler"
+    assert all(trial.state.is_finished() for trial in study.trials)
+
+
+@pytest.mark.parametrize(("text", "count"), [("a.b=[1, 2, 1]", 2), ("a.b=1..5", 5), ("a.b=1..5.0", math.inf)])
+def test_the_settings_of_a_search_are_counted(text, count):
+    assert text_to_search(text).count == count
 
 
 def test_the_command_for_the_best_has_the_data_and_the_settings_of_the_search():

@@ -116,6 +116,10 @@ def test_a_run_without_a_checkpoint_is_said(tmp_path):
         wcgan.load(run.folder, "best")
 
 
+def test_a_device_may_be_one_of_pytorch(trained):
+    assert next(wcgan.load(trained.folder, device=torch.device("cpu")).network.parameters()).device.type == "cpu"
+
+
 def test_a_checkpoint_may_be_a_number(trained):
     assert wcgan.load(trained.folder, 4).iteration == wcgan.load(trained.folder, "4").iteration == 4
 

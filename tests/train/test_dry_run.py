@@ -1,5 +1,9 @@
 """A dry run refuses what the training itself refuses, in the same words, and writes nothing."""
 
+import shutil
+import sys
+from dataclasses import replace
+
 import pytest
 from tests.data.cases import random_images, save
 from tests.reproduce.cases import TINY_CLASSIFIER, write_pictures
@@ -153,6 +157,10 @@ def change_rate(folder):
     file.write_text(file.read_text().replace("momentum: 0.9", "momentum: 0.8"))
 
 
+def drop_picture(folder):
+    max((folder.parent / "pictures").rglob("*.png")).unlink()
+
+
 def move_pictures(folder):
     (folder.parent / "pictures").rename(folder.parent / "moved")
 
@@ -163,10 +171,20 @@ def move_pictures(folder):
         (nothing, [], {"resume": False}, "exists already"),
         (nothing, [], {"seeds": None}, "holds the runs of several seeds"),
         (nothing, ["train.momentum=0.8"], {}, "was begun with another config"),
+        (nothing, ["data.resolution=24"], {}, r"begun with another config (data.resolution is None, not 24)"),
         (change_rate, [], {}, "was begun with another config"),
+        (drop_picture, [], {}, "are not those that"),
         (nothing, [], {"stop_at": 0}, "--stop-at must be"),
     ],
-    ids=["there", "several seeds", "another momentum", "changed", "nowhere to stop"],
+    ids=[
+        "there",
+        "several seeds",
+        "another momentum",
+        "another resolution",
+        "changed",
+        "other images",
+        "nowhere to stop",
+    ],
 )
 def test_what_classifiers_are_refused_their_dry_run_is_refused_too(two_seeds, prepare, settings, options, said):
     config = configured_classifier(two_seeds.parent / "pictures", *settings)
@@ -204,3 +222,44 @@ def test_a_dry_run_says_where_classifiers_go_on(two_seeds):
     assert (plan["seeds"], plan["weights"]) == ("0, 1", "go on from iteration 2")
     go_on_with_classifiers(two_seeds)
     assert dry_run_to_go_on(two_seeds)["weights"] == "go on from iteration 6; nothing is left to train"
+
+
+def test_something_is_left_to_train_unless_all_seeds_are_at_the_end(two_seeds):
+    settings = ["train.iterations=2", "train.drops=[1]"]
+    config = configured_classifier(two_seeds.parent / "pictures", *settings)
+    start_classifiers(config, two_seeds.parent / "other", 2, stop_at=1)
+    start_classifiers(replace(config, train=replace(config.train, seed=0)), two_seeds.parent / "one")
+    shutil.rmtree(two_seeds.parent / "other" / "seed-0" / "checkpoints")
+    shutil.copytree(two_seeds.parent / "one" / "checkpoints", two_seeds.parent / "other" / "seed-0" / "checkpoints")
+    assert dry_run_to_go_on(two_seeds.parent / "other")["weights"] == "go on from iteration 2, 1"
+
+
+def test_a_classifiers_batch_that_processes_cannot_share_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    config = configured_classifier(write_pictures(tmp_path / "pictures"))
+    with pytest.raises(ValueError, match=r"train\.batch=8 cannot be shared equally by 3 processes"):
+        dry_run_classifiers(config, tmp_path / "run")
+
+
+@pytest.mark.usefixtures("digits_at_hand")
+def test_a_dry_run_of_a_run_whose_data_set_is_not_here_says_where_it_goes_on(tmp_path, monkeypatch):
+    config = configured("digits")
+    start(config, tmp_path / "run", stop_at=2)
+    classifier = configure_classifier(dataset="digits", settings=TINY_CLASSIFIER)
+    start_classifiers(classifier, tmp_path / "classifier", stop_at=2)
+
+    def load(*_):
+        raise FileNotFoundError("digits is not here")
+
+    monkeypatch.setattr(sys.modules["wcgan.train.start"], "load_data", load)
+    monkeypatch.setattr(sys.modules["wcgan.train.start_classifier"], "load_splits", load)
+    plans = dry_run(config, tmp_path / "run", resume=True), dry_run_to_go_on(tmp_path / "classifier")
+    for plan in plans:
+        assert (plan["missing"], plan["weights"]) == ("digits is not here", "go on from iteration 2")
+
+
+@pytest.mark.usefixtures("digits_at_hand")
+def test_a_dry_run_downloads_no_weights(tmp_path, monkeypatch):
+    monkeypatch.delenv("WCGAN_INCEPTION_WEIGHTS", raising=False)
+    monkeypatch.setattr("wcgan.evaluate.command.load_inception", lambda *_: pytest.fail("Inception was loaded"))
+    dry_run(configured("digits", "train.evaluate_with=inception", "train.evaluate_every=1"), tmp_path / "run")

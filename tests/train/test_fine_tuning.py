@@ -1,5 +1,10 @@
 """A run that starts with the weights of another."""
 
+import gc
+import sys
+import weakref
+from unittest.mock import Mock
+
 import pytest
 import torch
 from tests.data.cases import random_images, save
@@ -8,7 +13,7 @@ from tests.train.test_start import configured
 
 from wcgan.runs.checkpoint import read_checkpoint
 from wcgan.runs.folder import Run
-from wcgan.train.fine_tuning import rows_by_class
+from wcgan.train.fine_tuning import rows_by_class, take_weights
 from wcgan.train.start import dry_run, go_on, start
 
 
@@ -99,6 +104,39 @@ def test_a_fine_tuned_run_that_is_resumed_does_not_start_from_the_origin_again(s
     start(config, tmp_path / "run", resume=True, origin=source, stop_at=2)
     assert torch.equal(last_tensors(Run(tmp_path / "run"))["generator.dense.weight"], middle["generator.dense.weight"])
     assert go_on(tmp_path / "run").iteration == 3
+
+
+def test_killed_before_its_first_checkpoint_and_resumed_a_run_has_the_weights_of_its_origin(
+    source, tmp_path, monkeypatch
+):
+    config = configured(tmp_path / "animals", "train.ema=0.9", "train.iterations=1")
+    monkeypatch.setattr(sys.modules["wcgan.train.start"], "save_checkpoint", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        start(config, tmp_path / "run", origin=source)
+    monkeypatch.undo()
+    with Run(tmp_path / "run").owned(), pytest.raises(ValueError, match=r"is in use by process \d+"):
+        go_on(tmp_path / "run")
+    assert dry_run(config, tmp_path / "run", resume=True)["weights"] == "start as those of source, iteration 3"
+    go_on(tmp_path / "run")
+    before, first = last_tensors(Run(source)), first_tensors(tmp_path / "run")
+    assert [key for key in first if not torch.equal(first[key], before[key])] == []
+
+
+def test_while_it_trains_a_run_keeps_no_second_copy_of_the_weights_of_its_origin(source, tmp_path, monkeypatch):
+    module, kept = sys.modules["wcgan.train.start"], []
+
+    def take(*arguments):
+        weights = take_weights(*arguments)
+        kept.append(weakref.ref(weights.players.generator))
+        return weights
+
+    def trains(*arguments):
+        gc.collect()
+        return [reference() for reference in kept]
+
+    monkeypatch.setattr(module, "take_weights", take)
+    monkeypatch.setattr(module, "train", trains)
+    assert start(configured(tmp_path / "animals", "train.ema=0.9"), tmp_path / "run", origin=source) == [None]
 
 
 def test_networks_that_share_nothing_are_refused_and_leave_no_folder(source, tmp_path):

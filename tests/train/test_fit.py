@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.train.cases import different, last_tensors, tiny_config, tiny_data, tiny_run
@@ -130,6 +131,13 @@ def test_settings_are_a_mapping_and_may_have_paths(tmp_path):
         wcgan.fit("digits/cWC", out=tmp_path / "run", settings=["train.batch=2"])
     fit(tmp_path / "run", settings={"data.reference": tmp_path})
     assert Run(tmp_path / "run").config().data.reference == str(tmp_path)
+
+
+def test_settings_may_be_numbers_of_numpy(tmp_path):
+    values = {"train.seed": np.int64(3), "train.beta1": np.float32(0.5)}
+    fit(tmp_path / "run", settings=values)
+    config = Run(tmp_path / "run").config()
+    assert (config.train.seed, config.train.beta1) == (3, 0.5)
 
 
 def test_resuming_gives_the_bits_of_never_stopping(tmp_path):

@@ -165,8 +165,11 @@ def _images_beside(folder: Path, name: str) -> str | None:
     for other in sorted(os.listdir(folder)):
         if other == name or other.startswith(".") or other == "__MACOSX":
             continue
-        if list_images(folder, other) if (folder / other).is_dir() else is_image(other):
-            return other
+        try:
+            if list_images(folder, other) if (folder / other).is_dir() else is_image(other):
+                return other
+        except OSError:  # not ours to list, as lost+found at the root of a disk
+            continue
     return None
 
 

@@ -19,7 +19,6 @@ from wcgan.functional._operators import (
     layer_kernels,
     register,
     register_gradient,
-    transformed,
     without_autocast,
 )
 from wcgan.functional.affine import Shared, add_shared, affine, as_slots, compose, derive_again, like
@@ -257,7 +256,7 @@ def whiten_color_compiled(
     updates: Callable[[int], Update | None] | None,
 ) -> Result | None:
     d = color.shape[-1]  # known to the compiler, which x.shape[1] may not be
-    if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d) or transformed():
+    if not _is_compiled_by_kernels(x.device.type, x.device.index or 0, x.dtype, d):
         return None
     if not _are_few(x, color) or not x.device == color.device == shift.device:
         return None

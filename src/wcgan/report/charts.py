@@ -147,7 +147,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
         ([0.0, 200.0, 400.0, 600.0, 800.0, 1000.0], [0.15, 0.2, 0.25, 0.3, 0.35, 0.4])
     """
     power = 10.0 ** math.floor(math.log10((high - low) / most))
-    for step in (power, 2 * power, 5 * power, 10 * power):
+    for step in (factor * power for factor in (1, 2, 5, 10, 20)):
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first < most:
             break

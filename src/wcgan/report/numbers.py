@@ -1,4 +1,4 @@
-"""Numbers, durations and scores as text for people."""
+"""Numbers and scores as text for people."""
 
 from __future__ import annotations
 

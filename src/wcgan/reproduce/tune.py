@@ -26,7 +26,6 @@ STUDY = "study.db"
 _SCORED = ("iterations", "schedule_end", "evaluate_images", "evaluate_with")  # trials must agree in them
 _CHANGEABLE = CHANGEABLE - {"data.name", "data.reference"} - {f"train.{name}" for name in _SCORED}
 UNPRUNED = 3  # trials that run to their end before any is stopped early
-_ATTEMPTS = 100  # at settings that no trial had; after so many, all are taken to have been tried
 Configure = Callable[[Sequence[str]], Config]
 """Settings `section.field=value` -> the config of a run."""
 
@@ -45,6 +44,13 @@ class Search:
     @property
     def whole(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def count(self) -> float:
+        """How many settings there are."""
+        if self.choices:
+            return len(set(self.choices))
+        return self.high - self.low + 1 if self.whole else math.inf
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -201,15 +207,20 @@ def open_study(optuna: Any, folder: Path, facts: dict[str, Any], config: dict[st
 
 
 def suggest_new(optuna: Any, study: Any, searches: Sequence[Search]) -> tuple[Any, list[str]] | None:
-    """A trial and its settings, which no trial that ended had: it would train the same run. None if none is found."""
-    tried = {trial.settings for trial in ended(study)}
-    for _ in range(_ATTEMPTS):
-        trial = study.ask()
-        settings = [search.suggest(trial) for search in searches]
-        if tuple(settings) not in tried:
-            return trial, settings
-        study.tell(trial, state=optuna.trial.TrialState.FAIL)
-    return None
+    """A trial and its settings, which no trial that ended had: it would train the same run. None if all were tried."""
+    tried, sampler = {trial.settings for trial in ended(study)}, study.sampler
+    try:
+        while len(tried) < math.prod(search.count for search in searches):
+            trial = study.ask()
+            settings = [search.suggest(trial) for search in searches]
+            if tuple(settings) not in tried:
+                return trial, settings
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            # At random: the search's own sampler would suggest the best of few choices again and again.
+            study.sampler = optuna.samplers.RandomSampler(seed=len(study.trials))
+        return None
+    finally:
+        study.sampler = sampler
 
 
 def run_trial(

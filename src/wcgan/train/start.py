@@ -59,13 +59,13 @@ def start(
     check_stop_at(stop_at)
     ready = prepare(config, folder, resume, accept_config, origin, inception_weights, dataset)
     if is_first_process():
-        if ready.own is not None:
-            write_changes(ready.run, ready.own, ready.config, ready.changes)
-        elif ready.weights is not None:
-            start_from(ready.weights, ready.config, ready.dataset, folder)
-            ready = replace(ready, weights=None)  # frees their memory
-        else:
+        if ready.own is None:
             new_run(folder, ready.config)
+        else:
+            write_changes(ready.run, ready.own, ready.config, ready.changes)
+        if ready.weights is not None:
+            start_from(ready.weights, ready.config, ready.dataset, ready.run)
+            ready = replace(ready, weights=None)  # frees their memory
         if dataset is None:
             announce_scores(ready.config, ready.dataset, ready.evaluator is not None, ready.own is None)
     return train(ready.config, ready.dataset, ready.run, ready.evaluator, stop_at, custom)
@@ -114,7 +114,7 @@ class Ready:
     changes: Changes
     """What the config changes in a run that goes on."""
     weights: Weights | None
-    """What a new run starts with."""
+    """What a run without a checkpoint starts with."""
 
 
 def prepare(
@@ -163,7 +163,9 @@ def prepare(
         config = replace(config, data=absolute_paths(config.data))
     check_shares(config, Rank(count=process_count()))
     changes = find_changes(run, own, found, config, accept_config) if first and own is not None else {}
-    weights = take_weights(origin, config, dataset) if first and own is None and origin is not None else None
+    if own is not None:  # one that was killed before its first checkpoint starts from its origin again
+        origin = own.origin if found is None else None
+    weights = take_weights(origin, config, dataset) if first and origin is not None else None
     scored = not in_memory and missing is None
     evaluator = evaluator_for(config, dataset, inception_weights, not dry) if scored else None
     return Ready(run, config, dataset, missing, evaluator, own, changes, weights)
@@ -240,10 +242,14 @@ def check_place(run: Run, name: str) -> None:
 _LENGTH = "--iterations N sets another length"
 
 
-def start_from(weights: Weights, config: Config, dataset: Dataset, folder: Path) -> None:
-    """Begins a run whose checkpoint of iteration 0 has the weights of another, and says what was not taken over."""
-    run = new_run(folder, config)
-    save_checkpoint(players_to_task(weights.players, config, dataset, run), 0, 0.0)
+def start_from(weights: Weights, config: Config, dataset: Dataset, run: Run) -> None:
+    """Gives a run a checkpoint of iteration 0 with the weights of another, and says what was not taken over.
+
+    Raises:
+        ValueError: if another process trains the run.
+    """
+    with run.owned():
+        save_checkpoint(players_to_task(weights.players, config, dataset, run), 0, 0.0)
     announce(f"starting with the weights of {weights.source}, iteration {weights.iteration}{weights.said}")
     announce(f"training for {length_to_words(config, dataset)}; {_LENGTH}")
 
