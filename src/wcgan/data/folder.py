@@ -28,7 +28,7 @@ def folder_to_glance(folder: Path) -> tuple[list[tuple[int, int]], int]:
     """Height and width of at most 1,000 images, spread over all, and the number of classes; unreadable ones skipped.
 
     Raises:
-        ValueError: if it has no images, none of these can be read, or it has images beside a split or class folders.
+        ValueError: if it has no images, none of these can be read, or not all are of one split or of classes.
     """
     folder = _split_folder(folder, "train")
     files, _, classes = list_classes(folder)
@@ -152,21 +152,21 @@ def _split_folder(folder: Path, split: str) -> Path:
         )
     if not (folder / "train").is_dir():
         return folder
-    if "test" not in available and (others := _images_beside(folder, "train")):
+    if "test" not in available and (other := _class_beside(folder, "train")):
         raise ValueError(
-            f"{folder} has a sub-folder train and other images ({others}): if train is a class, rename it; if it is "
-            f"the training split, name {folder / 'train'} or move the others away"
+            f"{folder} has images in train and in {other}: if train is a class, rename it; if it is the training "
+            f"split, name {folder / 'train'} or move {other} away"
         )
     return next(folder / name for name in _SPLIT_FOLDERS[split] if (folder / name).is_dir())
 
 
-def _images_beside(folder: Path, name: str) -> str | None:
-    """An image, or a sub-folder with images, that is not in the sub-folder of this name; None if there is none."""
+def _class_beside(folder: Path, name: str) -> str | None:
+    """Another sub-folder with images than the one of this name; None if there is none."""
     for other in sorted(os.listdir(folder)):
-        if other == name or other.startswith(".") or other == "__MACOSX":
+        if other == name or other.startswith(".") or other == "__MACOSX" or not (folder / other).is_dir():
             continue
         try:
-            if list_images(folder, other) if (folder / other).is_dir() else is_image(other):
+            if list_images(folder, other):
                 return other
         except OSError:  # not ours to list, as lost+found at the root of a disk
             continue
